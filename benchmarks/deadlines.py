@@ -34,8 +34,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.objectives import missed_and_tardy
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import TUNING_SEED_START, JobSequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import TUNING_SEED_START, JobSequence, Workload
 
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=32, estimate_error="log")
 _NUM_JOBS = 60

@@ -40,8 +40,8 @@ from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import TRAINING_SEED_START
 from parcae.workloads.describe import fingerprint
+from parcae.workloads.workload import TRAINING_SEED_START
 
 Rows = npt.NDArray[np.float32]
 

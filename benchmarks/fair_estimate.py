@@ -18,7 +18,7 @@ from parcae.service.protocol import ClientMessage, OrdersMessage, encode
 from parcae.service.serve import ServeSettings, make_service, simulated_client
 from parcae.service.session import Watcher
 from parcae.workloads.archive import load_workload
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 LOADS = ("load:0.6", "load:0.9")
 

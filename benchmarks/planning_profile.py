@@ -19,7 +19,8 @@ from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import StageSpec, Workload
+from parcae.workloads.job import StageSpec
+from parcae.workloads.workload import Workload
 
 _FIRST_SEED = 1_000
 

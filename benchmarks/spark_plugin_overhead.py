@@ -29,8 +29,8 @@ from scipy.stats import t as student
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 
 #: Threads that submit queries, and tasks of a query.
 THREADS = 4

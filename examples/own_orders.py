@@ -9,9 +9,9 @@ from parcae.cluster.orders import Orders, first_come
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 CORES = 8
 SMALL_MS = 60_000.0

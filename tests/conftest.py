@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import JobSequence, Workload
 
 REPOSITORY = Path(__file__).parent.parent
 _PACKING = re.compile("tests/.*(packing|deeprm|a2c)")

@@ -41,8 +41,8 @@ from parcae.evaluation.statistics import (
 from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.spark_log.run import read_spark_run
+from parcae.workloads.workload import RandomStreams, draw_sequence
 
 BASELINE = "fair"
 Runs = Mapping[str, Sequence[ReplayedMix]]

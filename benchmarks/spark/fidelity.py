@@ -45,9 +45,15 @@ from parcae.simulation.simulator import simulate
 from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
 from parcae.workloads.archive import load_workload, write_workload
-from parcae.workloads.arrivals import ArrivalProcess, JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import (
+    ArrivalProcess,
+    JobSequence,
+    RandomStreams,
+    Workload,
+    draw_sequence,
+)
 
 FloatArray = npt.NDArray[np.float64]
 #: How long tasks of the calibration sleep, the length of its chains and waves, and its rounds.

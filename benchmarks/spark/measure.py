@@ -35,8 +35,9 @@ from parcae.spark.home import find_spark
 from parcae.workloads.archive import write_workload
 from parcae.workloads.dag import signatures
 from parcae.workloads.durations import Samples
-from parcae.workloads.job import JobSpec, StageSpec, Workload, bare_name
+from parcae.workloads.job import JobSpec, StageSpec, bare_name
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.workload import Workload
 
 #: No adaptive execution, so that every run of a query has the same plan and all its stages stay
 #: separate, and many small tasks.

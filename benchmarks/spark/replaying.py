@@ -26,9 +26,9 @@ from parcae.service.serve import ServeSettings
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings, environment
 from parcae.workloads.archive import write_workload
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 #: How long a service may take to start. Minutes pass if its kernels must be compiled first.
 _READY_S = 600.0

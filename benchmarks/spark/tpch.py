@@ -55,7 +55,7 @@ from parcae.simulation.simulator import simulate
 from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark
 from parcae.workloads.archive import load_workload, write_workload
-from parcae.workloads.arrivals import JobSequence, RandomStreams
+from parcae.workloads.workload import JobSequence, RandomStreams
 
 #: The policy with which all others are compared.
 BASELINE = "fair"

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from parcae.environments.models import ModelPolicy
     from parcae.evaluation.comparison import Comparison
     from parcae.policies.views import JobView, SchedulerView, StageView
-    from parcae.workloads.arrivals import JobSequence
-    from parcae.workloads.job import Workload
+    from parcae.workloads.workload import JobSequence, Workload
 
 from parcae.base.texts import __version__
 
@@ -65,7 +64,7 @@ _MODULE_OF = {
     "Cluster": "parcae.api.cluster",
     "Comparison": "parcae.evaluation.comparison",
     "Decision": "parcae.cluster.decision",
-    "JobSequence": "parcae.workloads.arrivals",
+    "JobSequence": "parcae.workloads.workload",
     "JobView": "parcae.policies.views",
     "ModelPolicy": "parcae.environments.models",
     "Observation": "parcae.cluster.observation",

@@ -16,7 +16,7 @@ import parcae
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.evaluation import comparison as paired
 from parcae.simulation.objectives import FinishedJobs
-from parcae.workloads.arrivals import ArrivalProcess
+from parcae.workloads.workload import ArrivalProcess
 
 NAMES = [
     "Cluster",

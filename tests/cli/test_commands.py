@@ -19,8 +19,8 @@ from parcae.evaluation.benchmark import _case
 from parcae.policies.compiled import CompiledPlanner
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import BUNDLED, write_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain, toy_workload
+from parcae.workloads.workload import Workload
 from tests.cli.running import run
 from tests.fuzzing.commands import commands
 from tests.service.running import stopped_when

@@ -4,8 +4,8 @@ import pytest
 
 from parcae.cli.tables import description_tables, print_catalog, print_rows
 from parcae.workloads.describe import describe_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 
 
 def test_a_catalogue_in_a_pipe_is_not_cut(

@@ -22,8 +22,8 @@ from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkp
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.simulation.config import WorldName
 from parcae.workloads.archive import write_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.cli.running import run
 from tests.conftest import job
 from tests.metrics.hand_made import sequence, trace

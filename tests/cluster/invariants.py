@@ -13,7 +13,7 @@ import numpy as np
 from parcae.base.errors import InvariantError
 from parcae.cluster.state import NO_JOB, NO_RECORD, NO_STAGE, NOT_YET, ClusterState, World
 from parcae.cluster.trace import Trace
-from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.workload import JobSequence
 
 
 class _Columns:

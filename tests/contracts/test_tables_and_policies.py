@@ -23,9 +23,8 @@ from parcae.simulation import future, tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.conftest import REPOSITORY, batch, job
 
 _TABLES = [

@@ -27,9 +27,9 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.demands import with_drawn_memory
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import JobSpec
+from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 from tests.conftest import job
 
 _TWO = (ExecutorClass(2, 1.0, 0.25), ExecutorClass(2, 1.0, 1.0))

@@ -25,8 +25,7 @@ from parcae.simulation.faults import Faults
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload, write_workload
-from parcae.workloads.arrivals import TRAINING_SEED_START, RandomStreams, draw_sequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import TRAINING_SEED_START, RandomStreams, Workload, draw_sequence
 from tests.conftest import job
 
 

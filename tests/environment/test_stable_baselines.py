@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 from parcae.base.errors import ConfigError
 from parcae.environments import CLUSTER_ID, PACKING_ID
 from parcae.environments.stable_baselines import StableBaselinesEnv
-from parcae.workloads.arrivals import TRAINING_SEED_START
+from parcae.workloads.workload import TRAINING_SEED_START
 
 _SETTINGS: dict[str, dict[str, Any]] = {
     CLUSTER_ID: {"num_jobs": 3, "executors": 3},

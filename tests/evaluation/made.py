@@ -13,7 +13,7 @@ from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.who_pays import deadline_counts, later_counts, paired_jobs
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import RunSummary, summarize
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 from tests.conftest import job
 from tests.metrics.hand_made import sequence, trace
 

@@ -17,9 +17,8 @@ from parcae.evaluation.report import summary_sentence, write_report
 from parcae.evaluation.tuning import NUM_TUNING_SEEDS, average_jct_ms, tune
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import TUNING_SEED_START, RandomStreams, draw_sequence
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, chain, random_dags
+from parcae.workloads.workload import TUNING_SEED_START, RandomStreams, Workload, draw_sequence
 
 _WORKLOAD = random_dags(
     RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up"

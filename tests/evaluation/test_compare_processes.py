@@ -20,8 +20,8 @@ from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import write_comparison
 from parcae.evaluation.policies import ResolvedPolicies
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY, wait_until
 
 _LONG = """

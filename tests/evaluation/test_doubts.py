@@ -12,7 +12,7 @@ from parcae.evaluation.tuning import edge_warning
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 from tests.conftest import job
 from tests.evaluation.made import jobs_of, run_of
 

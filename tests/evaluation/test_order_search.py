@@ -13,7 +13,7 @@ from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
+from parcae.workloads.workload import JobSequence, RandomStreams, draw_sequence
 from tests.conftest import arriving, batch, job
 
 

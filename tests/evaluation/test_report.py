@@ -19,7 +19,7 @@ from parcae.evaluation.who_pays import MISSED, MISSED_MINUS_FIRST, TARDINESS
 from parcae.simulation.bounds import Bounds
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import summarize
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 from tests.conftest import arriving, job
 from tests.evaluation.made import WORLD, comparison_of, run_of
 from tests.metrics.hand_made import cut_off, trace

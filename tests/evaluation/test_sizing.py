@@ -30,8 +30,8 @@ from parcae.evaluation.sizing import (
 from parcae.evaluation.statistics import UNKNOWN, Estimate, share_estimate
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import toy_workload
+from parcae.workloads.workload import Workload
 
 _UNKNOWN = Estimate(1.0, math.nan, math.nan)
 

@@ -15,7 +15,8 @@ from parcae.evaluation.report import write_report
 from parcae.policies.names import parse_name
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 
 
 def _job(name: str, pool: str, task_ms: int, num_tasks: int) -> JobSpec:

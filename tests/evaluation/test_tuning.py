@@ -16,8 +16,8 @@ from parcae.evaluation.tuning import (
 )
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.arrivals import TUNING_SEED_START, RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import TUNING_SEED_START, RandomStreams, draw_sequence
 
 _WORKLOAD = random_dags(
     RandomDags(num_jobs=12, mean_tasks=5.0), np.random.default_rng(0), "made up"

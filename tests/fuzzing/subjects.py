@@ -37,12 +37,12 @@ from parcae.service.protocol import (
 from parcae.service.replay import replay_recording
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import load_workload, read_workload, write_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.job_sets import holds_spark_world_sets, read_job_sets, read_spark_world_sets
 from parcae.workloads.pools import read_allocation
 from parcae.workloads.readers import read_workload as import_workload
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.tables import read_deadlines, read_priorities
+from parcae.workloads.workload import Workload
 from tests.fuzzing import mutations as by
 from tests.fuzzing.mutations import BYTES, JSON, JSON_LINES, TEXT, Damage
 from tests.service.speaking import NONCE, Wire, began, ended, job_of, service_of, stages_of

@@ -18,8 +18,7 @@ from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import JobSequence, Workload
 from tests.oracle.cores_runs import config_of, job_spec, starts
 
 

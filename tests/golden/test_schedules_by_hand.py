@@ -12,9 +12,9 @@ from parcae.decima.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import arriving, batch, job
 
 

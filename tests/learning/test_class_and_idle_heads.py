@@ -33,11 +33,11 @@ from parcae.policies.checkpoint import Weights
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.demands import with_work
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import made_up
 from tests.learning.collected import collected
 

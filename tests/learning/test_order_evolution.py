@@ -34,7 +34,7 @@ from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.arrivals import TRAINING_SEED_START
+from parcae.workloads.workload import TRAINING_SEED_START
 from tests.conftest import made_up
 
 _WORKLOAD = made_up(12, 8.0)

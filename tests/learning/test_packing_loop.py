@@ -21,7 +21,7 @@ from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.rigid.sources import DrawnSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
-from parcae.workloads.arrivals import SELECTION_SEED_START
+from parcae.workloads.workload import SELECTION_SEED_START
 
 SOURCE = DrawnSource(rates=(0.8,), window=30)
 SMALL = ["num_groups=4", "group_size=4", "minibatch=512"]

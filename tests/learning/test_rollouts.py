@@ -24,8 +24,8 @@ from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.conftest import made_up
 
 _WORKLOAD = made_up(6, 4.0)

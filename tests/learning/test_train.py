@@ -41,7 +41,8 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.objectives import Objective
 from parcae.workloads.demands import with_work
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 from tests.conftest import made_up
 
 _WORKLOAD = made_up(10, 6.0)

@@ -21,7 +21,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.objectives import Objective, missed_and_tardy
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import TUNING_SEED_START
+from parcae.workloads.workload import TUNING_SEED_START
 from tests.conftest import made_up
 
 _WORKLOAD = made_up(12, 8.0)

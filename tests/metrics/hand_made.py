@@ -6,7 +6,7 @@ import numpy as np
 
 from parcae.cluster.state import ExecutorClass
 from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
-from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.workload import JobSequence
 from tests.conftest import arriving, job
 
 #: (job, stage, task, executor, start, finish)

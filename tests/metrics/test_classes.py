@@ -16,7 +16,8 @@ from parcae.simulation.metrics import (
 )
 from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 from tests.conftest import JobSequence, arriving
 from tests.metrics.hand_made import trace
 

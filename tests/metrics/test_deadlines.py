@@ -23,9 +23,9 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import deadlines_ms, missed_and_tardiness
 from parcae.simulation.objectives import FinishedJobs, objective_cost, parse_objective
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 from tests.evaluation.made import counts_of, jobs_of, run_of
 
 #: One core; jobs of 4, 2 and 1 s arrive together and are served in this order: they take 4, 6 and

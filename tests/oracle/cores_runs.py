@@ -21,10 +21,10 @@ from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
 from parcae.simulation.kernels.playing import Simulation
 from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import Mode, PoolSpec
+from parcae.workloads.workload import JobSequence, Workload
 from tests.oracle.spark_world import Job, Pool, World, fair_key
 from tests.oracle.spark_world import Stage as OracleStage
 

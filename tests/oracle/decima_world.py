@@ -17,8 +17,8 @@ from functools import partial
 from typing import Protocol
 
 from parcae.simulation.tables import DurationMode, Interpolation
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence
 
 _MASK = (1 << 64) - 1
 _LOW_BITS = (1 << 32) - 1

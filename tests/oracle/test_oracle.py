@@ -17,8 +17,9 @@ import pytest
 from parcae.decima.tpch import read_tpch_profiles
 from parcae.simulation.tables import DurationMode, Interpolation
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.job_sets import JobSet, read_job_sets
+from parcae.workloads.workload import Workload
 from tests.conftest import batch, shared_data
 from tests.oracle.decima_world import Oracle, OraclePolicy, RandomBitDraws, TaskKey, task_bits
 from tests.oracle.policies import fair, sjf_cp, static, weighted_fair

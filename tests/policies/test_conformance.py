@@ -15,8 +15,8 @@ from parcae.decima.catalog import make_policy
 from parcae.decima.tpch import read_tpch_profiles
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
-from parcae.workloads.job import Workload
 from parcae.workloads.job_sets import read_job_sets
+from parcae.workloads.workload import Workload
 from tests.conftest import shared_data
 
 _POLICIES = ("spark_fifo", "spark_static_10", "dynamic_partition", "wfair_-1", "wfair_1", "sjf_cp")

@@ -21,8 +21,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import resume
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.cluster.invariants import check_every_task_ran_once, check_invariants
 from tests.conftest import batch, job, made_up
 from tests.oracle.cores_runs import config_of, job_spec

@@ -23,9 +23,9 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.compiled import size_of
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 _SETTINGS = DecimaSettings.model_validate({"features": "jobs"})
 #: Eight executors that move and warm up in no time.

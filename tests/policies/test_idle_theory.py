@@ -19,7 +19,7 @@ from parcae.decima.idle.theory import (
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.workload import JobSequence
 from tests.conftest import arriving, job
 
 _ALONE = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)

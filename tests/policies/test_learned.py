@@ -16,10 +16,10 @@ from parcae.policies.registry import PolicySetting, bind, named_policy, note_ren
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 from tests.conftest import made_up
 
 _WORKLOAD = made_up(12, 8.0)

@@ -22,10 +22,10 @@ from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.cluster.invariants import check_invariants
 from tests.conftest import batch, job
 

@@ -26,10 +26,10 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import PoolSpec
+from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 from tests.cluster.cores import Cores
 from tests.conftest import batch, job
 

@@ -19,7 +19,7 @@ from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.workload import JobSequence
 from tests.conftest import arriving, batch, job
 
 

@@ -21,8 +21,8 @@ from parcae.policies.rule.kernels import OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, search_start
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 
 
 def test_an_exported_policy_knows_the_workloads_jobs(tmp_path: Path) -> None:

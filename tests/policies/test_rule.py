@@ -16,8 +16,8 @@ from parcae.learning.tune import tune_rule
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import JobSpec
+from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.conftest import batch, job, made_up
 
 _FREE = SimulationConfig(num_executors=4, moving_delay_ms=0, warmup_delay_ms=0)

@@ -17,9 +17,9 @@ from parcae.policies.policy_file import export_policy
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 _CORES = SimulationConfig(world=WorldName.CORES, num_executors=4)
 _EXECUTORS = SimulationConfig(num_executors=4)

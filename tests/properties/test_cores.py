@@ -19,8 +19,8 @@ from parcae.cluster.trace import Trace
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import JobSequence, RandomStreams, draw_sequence
 from tests.cluster.invariants import check_every_task_ran_once, check_invariants
 
 _SEEDS = st.integers(0, 10_000)

@@ -15,9 +15,9 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.metrics import makespan_ms
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.cluster.invariants import check_every_task_ran_once, check_invariants
 
 _POLICIES = st.sampled_from(

@@ -9,7 +9,8 @@ from benchmarks.fair_estimate import mean_times
 
 from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import StageSpec, Workload
+from parcae.workloads.job import StageSpec
+from parcae.workloads.workload import Workload
 
 
 def _mean_ratio(workload: Workload, is_open: bool) -> float:

@@ -37,7 +37,8 @@ from parcae.service.protocol import (
 from parcae.service.tables import Room
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.guess import guess_task_ms
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 from tests.cluster.invariants import check_invariants
 from tests.conftest import job
 from tests.service.speaking import began, ended, job_of, planner, stages_of

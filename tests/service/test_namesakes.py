@@ -7,8 +7,8 @@ import pytest
 from parcae.cluster.state import NO_PROFILE
 from parcae.policies.policy_file import export_policy
 from parcae.service.jobs import DurationModel
-from parcae.workloads.job import Workload, rows_by_name, usual_row
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload, rows_by_name, usual_row
 from tests.service.speaking import job_of
 
 _JOBS = (chain(1, 1, 10, "etl"), chain(1, 100, 1_000, "etl (2)"), chain(1, 7, 50, "report (2)"))

@@ -24,8 +24,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.cluster.invariants import check_invariants
 from tests.conftest import made_up
 from tests.service.speaking import Wire, service_of

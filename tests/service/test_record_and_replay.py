@@ -35,8 +35,7 @@ from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 from tests.conftest import made_up
 from tests.service.speaking import NONCE, Speaker, Wire, began, ended, job_of, service_of, stages_of
 

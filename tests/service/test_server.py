@@ -39,7 +39,7 @@ from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
+from parcae.workloads.workload import RandomStreams, draw_sequence
 from tests.conftest import made_up
 from tests.service.running import serve_in_thread, stop_service
 from tests.service.speaking import job_of, planner, service_of

@@ -17,7 +17,7 @@ from parcae.simulation.config import (
     parse_executor_classes,
 )
 from parcae.simulation.elastic import Elastic
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 from tests.conftest import job
 
 

@@ -24,10 +24,10 @@ from parcae.simulation.kernels.event_queue import (
 from parcae.simulation.kernels.firing import task_duration_ms
 from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode, Interpolation, workload_tables
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations, Wave
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import toy_workload
+from parcae.workloads.workload import JobSequence, Workload
 
 _WARMUP_MS = 700
 _LOWEST = np.uint64(0)

@@ -22,9 +22,9 @@ from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.metrics import summarize, utilization, wasted_share
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 from tests.oracle.cores_runs import config_of, job_spec, policy_of, sequence_of, starts
 from tests.oracle.spark_world import random_set
 

@@ -13,8 +13,8 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.simulation.tables import DurationMode, Interpolation
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import JobSequence, RandomStreams, draw_sequence
 from tests.conftest import shared_data
 from tests.oracle.decima_world import Oracle, OracleExecutor, OracleStage
 from tests.oracle.policies import fair, sjf_cp, static, weighted_fair

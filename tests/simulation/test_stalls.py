@@ -7,7 +7,7 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
+from parcae.workloads.workload import RandomStreams, draw_sequence
 from tests.conftest import arriving, batch, job, made_up
 from tests.oracle.decima_world import Oracle
 

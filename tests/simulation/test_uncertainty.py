@@ -15,9 +15,9 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.simulation.tables import draw_knowledge, draw_run_factors, parse_estimate_error
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 
 def _sequence(num_jobs: int, work_sigma: float = 0.5, duration_sigma: float = 0.2) -> JobSequence:

@@ -41,8 +41,8 @@ from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.policy_file import PolicyFile, export_policy
 from parcae.policies.rule.policy import order_rule
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY
 
 FIXTURE = REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "planning.json"

@@ -18,8 +18,8 @@ from typing import Any
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import environment
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.spark.machine import Machine, wait_until
 from tests.spark.standalone import EXECUTOR_MEMORY_MB, standalone_cluster
 from tests.spark.test_guest import Queries

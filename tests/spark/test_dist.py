@@ -29,8 +29,8 @@ from parcae.spark.build import (
     sources_hash,
 )
 from parcae.spark.home import SparkHome, find_spark
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY
 from tests.spark.greeter import Door
 from tests.spark.needs import needs_spark

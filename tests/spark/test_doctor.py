@@ -26,8 +26,8 @@ from parcae.spark.build import JarNote, build_plugin
 from parcae.spark.doctor import Check, CheckResult, CheckTarget, check_fit, examine
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.launch import SparkDefaults
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.spark.fake_service import FakeService
 from tests.spark.greeter import Door
 from tests.spark.needs import needs_spark

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.workloads.job import Workload
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.spark.machine import Machine, wait_until
 
 #: Tasks of the long query and of the short one, and how long each sleeps.

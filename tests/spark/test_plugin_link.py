@@ -19,8 +19,8 @@ from benchmarks.spark.replaying import running_service
 
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.archive import write_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY
 from tests.service.speaking import service_of
 from tests.spark.fake_service import (

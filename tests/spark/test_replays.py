@@ -35,9 +35,9 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.spark.home import SparkHome
 from parcae.workloads.archive import load_workload, write_workload
-from parcae.workloads.arrivals import JobSequence, RandomStreams, draw_sequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.cli.running import run
 from tests.conftest import job
 

@@ -19,9 +19,8 @@ from parcae.policies.policy_file import export_policy, write_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import write_workload
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import JobSequence, Workload
 from tests.spark.machine import Machine, wait_until
 from tests.spark.test_guest import Queries
 

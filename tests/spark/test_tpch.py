@@ -28,8 +28,8 @@ from benchmarks.spark.work import Work
 from parcae.base.errors import ConfigError, FormatError
 from parcae.spark.home import SparkHome
 from parcae.workloads.archive import write_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,

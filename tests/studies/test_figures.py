@@ -48,10 +48,10 @@ from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.metrics import makespan_ms
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import chain, synthetic_jobs, toy_workload
+from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import arriving, job
 from tests.metrics.hand_made import sequence, trace
 

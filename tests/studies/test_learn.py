@@ -18,8 +18,8 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.objectives import Objective, missed_and_tardy
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import Workload
 from tests.conftest import job
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")

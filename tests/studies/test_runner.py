@@ -39,8 +39,8 @@ from parcae.papers.runner import (
 from parcae.papers.table import STUDIES
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import TUNING_SEED_START
 from parcae.workloads.synthetic import toy_workload
+from parcae.workloads.workload import TUNING_SEED_START
 
 _CLUSTER = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
 

@@ -32,8 +32,8 @@ from parcae.rigid.deeprm.layout import DeepRMSettings, initial_weights
 from parcae.rigid.layout import Cost
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.workloads.archive import load_workload, write_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, chain, random_dags
+from parcae.workloads.workload import Workload
 
 _SMALL = RandomDags(num_jobs=8, max_depth=3, max_width=2, mean_tasks=4.0, median_task_ms=500.0)
 _JOBS = random_dags(_SMALL, np.random.default_rng(3))

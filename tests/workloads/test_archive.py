@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from parcae.base.errors import FormatError, WorkloadError
 from parcae.workloads.archive import load_workload, read_workload, write_workload
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import JobSpec
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import Workload
 
 
 def _workload() -> Workload:

@@ -11,18 +11,19 @@ from parcae.api.runs import simulate
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.tables import draw_run_factors
-from parcae.workloads.arrivals import (
+from parcae.workloads.durations import LARGEST_WORK_MS
+from parcae.workloads.job import JobSpec
+from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import (
     ArrivalProcess,
     JobSequence,
     RandomStreams,
+    Workload,
     draw_sequence,
     process_like,
     recorded_sequence,
     without_breaks,
 )
-from parcae.workloads.durations import LARGEST_WORK_MS
-from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.synthetic import chain
 
 _WORKLOAD = Workload("two", (chain(1, 10, 1_000, "a"), chain(2, 5, 3_000, "b")), weights=(1.0, 3.0))
 

@@ -10,13 +10,13 @@ from parcae.base.errors import ConfigError, FormatError, WorkloadError
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.tables import (
     deadline_notes,
     parse_deadline_ms,
     read_deadlines,
-    with_deadlines,
 )
+from parcae.workloads.workload import Workload
 
 
 def _workload(*names: str) -> Workload:
@@ -32,7 +32,7 @@ def _file(tmp_path: Path, text: str) -> Path:
 
 def _notes(path: Path, workload: Workload) -> list[str]:
     deadlines = read_deadlines(path)
-    return deadline_notes(with_deadlines(workload, deadlines), deadlines)
+    return deadline_notes(workload.with_deadlines(deadlines).jobs, deadlines)
 
 
 def _deadlines_of(workload: Workload) -> list[int | None]:

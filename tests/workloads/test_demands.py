@@ -15,7 +15,8 @@ from parcae.workloads.demands import (
     without_largest,
 )
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 from tests.conftest import shared_data
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.guess import extra_tail, guess_task_ms, mean_log_task_ms
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import batch, job
 
 

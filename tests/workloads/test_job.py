@@ -9,8 +9,9 @@ from parcae.base.errors import ConfigError, WorkloadError
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import RandomDags, chain, random_dags, toy_workload
+from parcae.workloads.workload import Workload
 from tests.conftest import job
 
 

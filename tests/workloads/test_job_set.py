@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import FormatError, WorkloadError
-from parcae.workloads.job import Workload
 from parcae.workloads.job_sets import read_job_sets
 from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 
 _WORKLOAD = Workload("w", (chain(1, 1, 1, "q1-2g"), chain(1, 1, 1, "q2-5g")))
 

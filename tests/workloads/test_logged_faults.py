@@ -15,10 +15,11 @@ from parcae.simulation.faults import Faults, check_losses, parse_faults, resolve
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import describe_workload, fingerprint
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, Workload, combined
+from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, combined
 from parcae.workloads.spark_log.application import ApplicationLog
 from parcae.workloads.spark_log.event_log import logged_faults, read_spark_event_logs
 from parcae.workloads.spark_log.events import parse_event
+from parcae.workloads.workload import Workload
 from tests.conftest import job
 from tests.workloads.spark_log_builder import (
     executor,

@@ -2,9 +2,9 @@ import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
-from parcae.workloads.job import LoggedFaults, Workload
+from parcae.workloads.job import LoggedFaults
 from parcae.workloads.synthetic import mixed, one_stage
+from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 from tests.conftest import job
 
 

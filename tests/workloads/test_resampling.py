@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.workloads.arrivals import JobSequence, default_block, grown, resampled
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload, default_block, grown, resampled
 
 #: Gap before each of ten recorded jobs; before the first it is the mean of the others.
 _GAPS_MS = (500, 100, 200, 300, 400, 500, 600, 700, 800, 900)

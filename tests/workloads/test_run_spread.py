@@ -18,9 +18,10 @@ from parcae.workloads.demands import in_memory_units, prepare, with_parallelism_
 from parcae.workloads.describe import describe_workload, fingerprint
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.profile import log_sigma, scaled, spread_of_runs
+from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,

@@ -17,10 +17,10 @@ import zstandard
 from parcae.base.errors import ConfigError, FormatError
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import Workload
 from parcae.workloads.readers import read_workload
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.stage_table import MAX_RELATIVE_SPREAD, samples_of_spread
+from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import lz4_blocks, small_log
 
 #: Two runs of one job; the second scans for twice as long.

@@ -14,7 +14,7 @@ from parcae.learning.worlds import LearnerEntry, LearnerRequest
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import SELECTION_SEED_START
+from parcae.workloads.workload import SELECTION_SEED_START
 
 
 class AgedLearner:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parcae.workloads.archive import load_workload
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,8 +8,7 @@ import numpy as np
 
 from parcae.base.errors import ConfigError, no_cluster
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import JobSequence, Workload
 
 
 def check_jobs(jobs: object) -> None:

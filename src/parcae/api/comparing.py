@@ -15,7 +15,7 @@ from parcae.evaluation.compare import compare as compare_policies
 from parcae.evaluation.comparison import Comparison, Progress
 from parcae.policies.own import PolicyLike, policy_object
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.arrivals import JobSequence, check_seed
+from parcae.workloads.workload import JobSequence, check_seed
 
 
 def compare(

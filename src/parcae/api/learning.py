@@ -11,7 +11,7 @@ from parcae.api.checks import check_cluster, check_jobs, check_seeds
 from parcae.base.errors import ConfigError
 from parcae.base.extras import naming_extras
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.workload import JobSequence
 
 if TYPE_CHECKING:
     from parcae.api.study import LearnResult

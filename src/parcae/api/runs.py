@@ -16,7 +16,7 @@ from parcae.policies.own import AnyPolicy, PolicyLike, policy_object
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import RunSummary, missed_and_tardiness, summarize
 from parcae.simulation.simulator import simulate as play
-from parcae.workloads.arrivals import JobSequence, check_seed
+from parcae.workloads.workload import JobSequence, check_seed
 
 if TYPE_CHECKING:
     import polars as pl

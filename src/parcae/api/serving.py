@@ -8,7 +8,7 @@ from typing import Any
 from parcae.api.checks import check_cluster, check_workload
 from parcae.policies.own import PolicyLike, name_of, policy_object
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 
 def serve(

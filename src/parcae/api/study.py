@@ -37,9 +37,8 @@ from parcae.simulation.objectives import (
     objective_cost,
     objective_name,
 )
-from parcae.workloads.arrivals import SELECTION_SEED_START, process_like, without_breaks
 from parcae.workloads.import_report import counted
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import SELECTION_SEED_START, Workload, process_like, without_breaks
 
 #: Further baselines in the world of cores where jobs have deadlines.
 BY_DEADLINE = ("edf", "edf:late-last")

@@ -36,9 +36,9 @@ from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.import_report import TooManyBadRowsError
-from parcae.workloads.job import Workload
 from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.tables import read_deadlines
+from parcae.workloads.workload import Workload
 
 #: Default number of jobs in a simulated run: of a batch, and of a stream.
 _BATCH_JOBS = 20

@@ -21,7 +21,7 @@ from parcae.workloads import tables
 from parcae.workloads.archive import load_workload
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.durations import MOST_EXECUTORS
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 #: Largest number of jobs, seeds, runs and the like in an option: more is a slip of the hand.
 MOST = 1_000_000
@@ -312,8 +312,8 @@ def with_deadlines(workload: Workload, path: Path | None) -> Workload:
     if path is None:
         return workload
     deadlines = tables.read_deadlines(path)
-    applied = tables.with_deadlines(workload, deadlines)
-    for note in tables.deadline_notes(applied, deadlines):
+    applied = workload.with_deadlines(deadlines)
+    for note in tables.deadline_notes(applied.jobs, deadlines):
         typer.echo(f"note: {note}", err=True)
     return applied
 

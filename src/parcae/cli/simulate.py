@@ -49,13 +49,13 @@ from parcae.simulation.metrics import (
     wasted_share,
 )
 from parcae.simulation.simulator import simulate as simulate_one
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job_sets import (
     JobSet,
     holds_spark_world_sets,
     read_job_sets,
     read_spark_world_sets,
 )
+from parcae.workloads.workload import JobSequence
 
 #: The policies of `--policy all` with a file of job sets in the world of executors: those of the
 #: released simulator's conformance runs.

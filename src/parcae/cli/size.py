@@ -37,9 +37,9 @@ from parcae.evaluation.sizing import (
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import Elastic
 from parcae.workloads.archive import BUILT_IN, load_workload
-from parcae.workloads.job import Workload
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.tables import read_deadlines
+from parcae.workloads.workload import Workload
 
 
 class GoalOptions(Options):

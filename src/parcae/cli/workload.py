@@ -22,7 +22,6 @@ from parcae.workloads import demands
 from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.import_report import counted
-from parcae.workloads.job import Workload
 from parcae.workloads.readers import (
     Reader,
     ReaderOption,
@@ -30,6 +29,7 @@ from parcae.workloads.readers import (
     read_workload,
     readers,
 )
+from parcae.workloads.workload import Workload
 
 OUTPUT = option(REQUIRED, "The workload file to write (*.parcae).", "-o", "--output", check="write")
 NAME = option(None, "Name of the workload. (default: the name of the source)", "--name")

@@ -25,7 +25,8 @@ from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, wi
 from parcae.workloads.durations import LARGEST_DURATION_MS, MOST_TASKS, TaskDurations
 from parcae.workloads.formats import first_bytes
 from parcae.workloads.import_report import BadRows, ImportReport, counted
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 
 #: Name of a job, name of one of its tasks.
 TaskName = tuple[str, str]

@@ -18,8 +18,8 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.simulator import check_status
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
+from parcae.workloads.workload import JobSequence
 
 
 def simplified(

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from parcae.decima.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import Wave
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import JobSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 #: Levels: numbers of executors for which there are limits and curves. They are dense for small
 #: numbers, and grow by factors of about 1.25 further up.

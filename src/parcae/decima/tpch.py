@@ -22,8 +22,9 @@ from parcae.base.texts import BYTES_PER_MIB
 from parcae.decima.pickle_free import read_object_array
 from parcae.workloads.durations import LARGEST_DURATION_MS, TaskDurations
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.stage_table import as_count, as_duration
+from parcae.workloads.workload import Workload
 
 #: The folders of TPC-H profiles: one for each input size.
 _SIZED_FILE = re.compile(r"(?:^|(.*)/)(\d+g/[\w-]+\.npy)$")

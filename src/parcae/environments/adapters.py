@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.environments.kernels.stepping import find_outside
 from parcae.environments.layout import NO_ROW
-from parcae.workloads.arrivals import TRAINING_SEED_START
+from parcae.workloads.workload import TRAINING_SEED_START
 
 Array = npt.NDArray[Any]
 BoolArray = npt.NDArray[np.bool_]

@@ -67,7 +67,7 @@ from parcae.simulation.metrics import (
 )
 from parcae.simulation.objectives import Objective
 from parcae.simulation.simulator import check_fits
-from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.workload import JobSequence
 
 Int64Array = npt.NDArray[np.int64]
 #: The policy's name in the trace of an episode.

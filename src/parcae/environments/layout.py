@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.cluster.state import NO_JOB, NO_STAGE, ExecutorClass
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 #: The largest value of a feature; log(1 + x / scale) reaches it at 22,000 times the scale.
 BOUND = 10.0

@@ -18,9 +18,8 @@ from parcae.rigid.sources import DrawnSource, PackingSource, RigidLogSource
 from parcae.simulation.config import ONLY_EXECUTORS, SimulationConfig, WorldName
 from parcae.simulation.objectives import Objective, parse_objective
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.demands import with_parallelism_model
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import JobSequence, Workload
 
 #: The objectives that accrue while time passes, so that every decision gets its own share of the
 #: cost.

@@ -24,10 +24,9 @@ from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import CompiledPolicy, Simulator
-from parcae.workloads.arrivals import RandomStreams, draw_sequence
 from parcae.workloads.demands import with_drawn_memory
-from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 
 #: Untimed first decisions: they compile the kernels and touch the memory for the first time.
 _WARM_UP = 20

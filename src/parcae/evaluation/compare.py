@@ -70,11 +70,10 @@ from parcae.simulation.faults import resolve_faults
 from parcae.simulation.metrics import RunSummary, deadlines_ms, ideal_ms, summarize
 from parcae.simulation.objectives import FinishedJobs, finished_jobs
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.import_report import counted
-from parcae.workloads.job import Workload
 from parcae.workloads.tables import seconds_by_name
+from parcae.workloads.workload import JobSequence, Workload
 
 _WHOLE_MS = "durations are whole milliseconds; import them in the right unit"
 #: The columns of a run's metrics: those of `RunSummary`, and when the run ended.

@@ -17,7 +17,7 @@ from parcae.policies.names import PolicyName
 from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.faults import resolve_faults
 from parcae.workloads.describe import MEASURED_ALONE
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 #: Keys of a workload's provenance that only measurements of one job at a time have: those of
 #: benchmarks/spark/measure.py, and event logs in which hardly two jobs overlap.

@@ -28,9 +28,8 @@ from parcae.policies.orders.policy import job_pools
 from parcae.policies.own import AnyPolicy
 from parcae.policies.registry import PolicySetting, check_additions, find, in_words, make
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import Workload
 from parcae.workloads.pools import read_allocation
+from parcae.workloads.workload import JobSequence, Workload
 
 
 @dataclass(frozen=True)

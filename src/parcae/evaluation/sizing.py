@@ -55,9 +55,14 @@ from parcae.policies.names import parse_name
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import check_elastic, resolve_faults
-from parcae.workloads.arrivals import (
+from parcae.workloads.describe import fingerprint
+from parcae.workloads.durations import MOST_EXECUTORS
+from parcae.workloads.import_report import counted
+from parcae.workloads.tables import seconds_by_name
+from parcae.workloads.workload import (
     ArrivalProcess,
     JobSequence,
+    Workload,
     check_block,
     check_growth,
     default_block,
@@ -66,11 +71,6 @@ from parcae.workloads.arrivals import (
     recorded_sequence,
     resampled,
 )
-from parcae.workloads.describe import fingerprint
-from parcae.workloads.durations import MOST_EXECUTORS
-from parcae.workloads.import_report import counted
-from parcae.workloads.job import Workload
-from parcae.workloads.tables import seconds_by_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,7 +196,7 @@ class Question:
         price: price of a core for an hour, in any currency.
         arrivals: "recorded" (resampled in blocks), "batch", "poisson:25s" or "bursts:25s".
         num_jobs: number of jobs in a run; None: all recorded jobs, or 100 drawn ones.
-        block: recorded jobs in a block; None: see `parcae.workloads.arrivals.default_block`.
+        block: recorded jobs in a block; None: see `parcae.workloads.workload.default_block`.
         growth: how many times as many jobs arrive in the same time.
         num_seeds: number of runs at every size.
         seed_start: seed of the first run.

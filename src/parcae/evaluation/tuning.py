@@ -19,8 +19,7 @@ from parcae.policies.registry import TUNED_WORDS, PolicySetting, find, make
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.metrics import arrived, jct_ms
-from parcae.workloads.arrivals import TUNING_SEED_START, JobSequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import TUNING_SEED_START, JobSequence, Workload
 
 NUM_TUNING_SEEDS = 20
 #: A grid with more values than this is first tried on a quarter of the sequences.

@@ -37,7 +37,7 @@ from parcae.policies.network.kernels import (
 from parcae.policies.network.policy import play_rows
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.simulation.config import WorldName
-from parcae.workloads.arrivals import SELECTION_SEED_START
+from parcae.workloads.workload import SELECTION_SEED_START
 
 Weights = npt.NDArray[np.float64]
 

@@ -27,7 +27,7 @@ from parcae.base.errors import ConfigError, DivergedError
 from parcae.base.files import check_place, locked_folder, named_in_errors, remove_unfinished
 from parcae.learning.state_file import STATE_FILE, TrainingState, read_state, write_state
 from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
-from parcae.workloads.arrivals import TRAINING_SEED_START
+from parcae.workloads.workload import TRAINING_SEED_START
 
 
 class Stop:

@@ -26,10 +26,9 @@ from parcae.simulation.objectives import (
     objective_cost,
     objective_name,
 )
-from parcae.workloads.arrivals import TUNING_SEED_START, ArrivalProcess, JobSequence
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.job import Workload
 from parcae.workloads.tables import seconds_by_name
+from parcae.workloads.workload import TUNING_SEED_START, ArrivalProcess, JobSequence, Workload
 
 #: Costs below these have no useful ratio: shares of missed deadlines, and all other costs.
 _LEAST_SHARE = 0.01
@@ -61,7 +60,7 @@ class Scenario:
     Args:
         workload: the jobs to draw from.
         config: the cluster and how it is simulated.
-        arrivals: "batch", "poisson:25s", "load:0.85"; see `parcae.workloads.arrivals`.
+        arrivals: "batch", "poisson:25s", "load:0.85"; see `parcae.workloads.workload`.
         num_jobs: jobs of one run.
         objective: what to minimise: a named objective, or a function of the finished jobs. Training
             by policy gradients needs a named one.

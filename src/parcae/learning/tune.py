@@ -18,7 +18,7 @@ from parcae.learning.scenario import Runs, Scenario, search_seeds
 from parcae.learning.worlds import Parameters, world_of
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
-from parcae.workloads.arrivals import SELECTION_SEED_START
+from parcae.workloads.workload import SELECTION_SEED_START
 
 #: Number of selection runs, and after how many generations the mean is measured on them.
 _NUM_SELECTION = 100

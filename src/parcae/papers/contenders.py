@@ -36,8 +36,7 @@ from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
 from parcae.rigid.sources import PackingSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.arrivals import SELECTION_SEED_START
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import SELECTION_SEED_START, Workload
 
 if TYPE_CHECKING:
     from parcae.rigid.a2c.learner import A2cLearner

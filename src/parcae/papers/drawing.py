@@ -25,7 +25,7 @@ from parcae.simulation.metrics import (
     last_completion_ms,
     mean_over_spans,
 )
-from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.workload import JobSequence
 
 #: Lines with more points than this have no markers.
 _MANY_POINTS = 40

@@ -83,11 +83,10 @@ from parcae.simulation.metrics import (
 from parcae.simulation.objectives import Objective
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import ArrivalProcess, JobSequence, RandomStreams
 from parcae.workloads.demands import half, prepare, with_drawn_memory, with_work
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import (
     MEAN_GAP_S,
     SHORT_MS,
@@ -96,6 +95,7 @@ from parcae.workloads.synthetic import (
     random_dags,
     synthetic_jobs,
 )
+from parcae.workloads.workload import ArrivalProcess, JobSequence, RandomStreams, Workload
 
 if TYPE_CHECKING:
     import torch

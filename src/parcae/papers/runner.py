@@ -60,8 +60,8 @@ from parcae.papers.contenders import (
 from parcae.policies.learned import find_checkpoint, is_learned
 from parcae.policies.names import parse_name
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.describe import fingerprint
+from parcae.workloads.workload import JobSequence
 
 FloatArray = npt.NDArray[np.float64]
 #: Measures of a run by label, from its jobs and the traces by label.

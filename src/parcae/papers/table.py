@@ -21,7 +21,7 @@ from parcae.rigid.layout import Cost
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.objectives import Objective
 from parcae.workloads.demands import with_parallelism_model
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 #: Load of a recorded trace in studies of executor classes, as a share of what these can serve.
 TRACE_LOAD = 0.8

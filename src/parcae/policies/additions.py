@@ -15,9 +15,9 @@ import numpy.typing as npt
 from parcae.base.errors import PolicyError
 from parcae.policies.orders.policy import job_pools, pool_rows
 from parcae.simulation.kernels.playing import Simulation, Simulations
-from parcae.workloads.job import Workload
 from parcae.workloads.pools import DEFAULT_POOL, PoolSpec, read_allocation
 from parcae.workloads.tables import priorities_of, read_priorities
+from parcae.workloads.workload import Workload
 
 
 @dataclass

@@ -33,8 +33,8 @@ from parcae.policies.registry import (
     refused,
 )
 from parcae.policies.rule.policy import OrderRulePolicy
-from parcae.workloads.job import Workload
 from parcae.workloads.pools import DEFAULT_POOL, PoolSpec, read_allocation
+from parcae.workloads.workload import Workload
 
 
 def _formula(kind: OrderKind) -> Callable[[PolicyName, PolicySetting], OrderPolicy]:

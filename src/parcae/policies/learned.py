@@ -22,7 +22,7 @@ from parcae.policies.registry import PolicySetting
 from parcae.policies.rule.policy import checked_parameters
 from parcae.simulation.config import SimulationConfig, offered_load
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 SHIPPED = ShippedCheckpoints(Path(__file__).parent / "shipped", "parcae train")
 #: Version of the parameters of the rule of the world of cores; see

@@ -13,7 +13,7 @@ from parcae.cluster.orders import Orders, Planner, first_come
 from parcae.policies.views import JobView, SchedulerView
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import CompiledPolicy
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 AnyPolicy = Policy | Planner | CompiledPolicy
 """A policy that decides, one that plans, or one that can only run whole simulations (guarded)."""

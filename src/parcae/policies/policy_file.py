@@ -21,7 +21,8 @@ from parcae.policies.registry import PolicySetting, kind_of
 from parcae.policies.rule.kernels import OrderParameter
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.guess import mean_log_task_ms
-from parcae.workloads.job import JobSpec, Workload, rows_by_name, usual_row
+from parcae.workloads.job import JobSpec
+from parcae.workloads.workload import Workload, rows_by_name, usual_row
 
 VERSION = 2
 #: The order by least remaining work, which has no parameters.

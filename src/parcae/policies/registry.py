@@ -20,7 +20,7 @@ from parcae.policies.names import ADDITIONS, PolicyName, parse_name
 from parcae.policies.own import instance, policy_object
 from parcae.policies.parameter_search import Knobs
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 
 class Setting(Protocol):

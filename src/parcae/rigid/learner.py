@@ -23,7 +23,7 @@ from parcae.rigid.policies.catalog import RULE_KIND, policy_of_checkpoint
 from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.sources import PackingSource, origins, require_waiting
 from parcae.rigid.world import PackingBatch
-from parcae.workloads.arrivals import SELECTION_SEED_START
+from parcae.workloads.workload import SELECTION_SEED_START
 
 #: Module and class of each learner. Modules are imported only on use: some need PyTorch.
 LEARNERS = {

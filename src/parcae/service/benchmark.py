@@ -18,7 +18,7 @@ from parcae.service.client import Client
 from parcae.service.protocol import PROTOCOL_VERSION, Hello, Ping, new_nonce
 from parcae.service.serve import simulated_client
 from parcae.service.simulated_client import SimulatedClient
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 #: Messages that are not counted: the first ones also load compiled code and touch new memory.
 _WARM_UP = 200

@@ -24,7 +24,8 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.guess import extra_tail, guess_new_task_ms
-from parcae.workloads.job import JobSpec, Workload, rows_by_name, usual_row
+from parcae.workloads.job import JobSpec
+from parcae.workloads.workload import Workload, rows_by_name, usual_row
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]
 #: Assumed task duration if there is no profile and nothing was learned.

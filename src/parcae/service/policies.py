@@ -36,7 +36,7 @@ from parcae.policies.registry import PolicySetting, make
 from parcae.service.tables import Repacked, Room, copy_virtual
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import MOST_EXECUTORS
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 _LOG = logging.getLogger(__name__)
 

@@ -42,9 +42,9 @@ from parcae.service.session import Meaning, meaning_of
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 #: Number of differences that are listed.
 _NUM_LISTED = 20

@@ -45,9 +45,8 @@ from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
-from parcae.workloads.arrivals import ArrivalProcess, RandomStreams, draw_sequence
 from parcae.workloads.durations import MOST_EXECUTORS
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import ArrivalProcess, RandomStreams, Workload, draw_sequence
 
 _LOG = logging.getLogger(__name__)
 _LOAD = "load:0.9"

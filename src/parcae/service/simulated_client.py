@@ -31,8 +31,8 @@ from parcae.service.protocol import (
     TasksReported,
     new_nonce,
 )
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.dag import spark_roots
+from parcae.workloads.workload import JobSequence
 
 #: Duration of every task in ms, by (row of the job, index of the stage, number of the task).
 TaskTimes = Mapping[tuple[int, int, int], int]

@@ -6,9 +6,9 @@ import heapq
 import math
 from dataclasses import dataclass
 
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import Wave
 from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ from parcae.cluster.state import ExecutorClass, World
 from parcae.simulation.elastic import Elastic, check_whole
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import LARGEST_SIGMA, DurationMode, Interpolation
-from parcae.workloads.arrivals import ArrivalProcess, recorded_work_ms
 from parcae.workloads.durations import LARGEST_ARRIVAL_MS, MOST_EXECUTORS
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import ArrivalProcess, Workload, recorded_work_ms
 
 #: Normalised memory of Decima's executor classes, each of one core.
 DECIMA_MEMORY = (0.25, 0.5, 0.75, 1.0)

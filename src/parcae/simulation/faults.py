@@ -21,7 +21,8 @@ from parcae.base.errors import ConfigError, WorkloadError
 from parcae.base.texts import MS_PER_HOUR, ms_from_s, s_from_ms
 from parcae.cluster.trace import FaultCounts
 from parcae.simulation.future import Future
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import JobSpec
+from parcae.workloads.workload import Workload
 
 #: The keys of `--faults KEY=VALUE,...`, and the fields of `Faults` that they set.
 KEYS = {

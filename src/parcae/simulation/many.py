@@ -25,8 +25,7 @@ from parcae.simulation.simulator import (
     prepare_state,
 )
 from parcae.simulation.tables import WorkloadTables, workload_tables
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import JobSequence, Workload
 
 #: play_many(simulations, first, last): runs simulators first..last-1.
 PlayMany = Callable[[Simulations, int, int], None]

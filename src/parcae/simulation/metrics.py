@@ -14,8 +14,8 @@ from parcae.base.texts import MS_PER_HOUR
 from parcae.cluster.state import ExecutorClass
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.simulation.objectives import DEADLINE_SLOWDOWN
-from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import StageSpec, Workload
+from parcae.workloads.job import StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 FloatArray = npt.NDArray[np.float64]
 

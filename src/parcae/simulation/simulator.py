@@ -33,9 +33,8 @@ from parcae.simulation.tables import (
     draw_run_factors,
     workload_tables,
 )
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.guess import mean_log_task_ms
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import JobSequence, Workload
 
 #: Error message for a policy that plans orders in the executors world.
 NO_ORDERS = (

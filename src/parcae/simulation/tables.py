@@ -13,11 +13,11 @@ import numpy.typing as npt
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.cluster.orders import one_pool
 from parcae.cluster.state import STAGE_SPEC, World
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.dag import spark_roots
 from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.guess import guess_task_ms
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import JobSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 Float64Array = npt.NDArray[np.float64]
 #: Sigma of the error of the durations that the scheduler sees; or "log": the scheduler sees the

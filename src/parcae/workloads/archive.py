@@ -23,7 +23,7 @@ from parcae.base.files import replacing
 from parcae.base.loader import members, open_file, parsed_json
 from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
 from parcae.workloads.formats import saying_what_reads, who_reads
-from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, Workload
+from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec
 from parcae.workloads.synthetic import (
     RandomDags,
     load_mixed,
@@ -31,6 +31,7 @@ from parcae.workloads.synthetic import (
     synthetic_jobs,
     toy_workload,
 )
+from parcae.workloads.workload import Workload
 
 FORMAT = "parcae-workload"
 #: The arrays of a file have at most this many bytes (Alibaba's whole trace has a third of it).

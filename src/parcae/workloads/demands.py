@@ -20,9 +20,10 @@ import numpy as np
 from parcae.base.errors import ConfigError
 from parcae.base.texts import s_from_ms
 from parcae.workloads.durations import Samples, TaskDurations
-from parcae.workloads.job import StageSpec, Workload
+from parcae.workloads.job import StageSpec
 from parcae.workloads.spark_log.profile import scaled
 from parcae.workloads.stage_table import MAX_DURATION_MS
+from parcae.workloads.workload import Workload
 
 PARALLELISM_MODELS = ("none", "decima-cluster")
 

@@ -17,7 +17,8 @@ from parcae.base.errors import ConfigError
 from parcae.base.texts import s_from_ms
 from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.import_report import counted
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 
 #: The description reports how much of the work the largest jobs hold, for this share of the jobs,
 #: as

@@ -1,4 +1,4 @@
-"""The data model of a workload: stages, jobs (DAGs of stages) and workloads.
+"""The data model of a workload: stages and jobs (DAGs of stages).
 
 All objects are immutable and check their values when they are created.
 """
@@ -8,24 +8,16 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from parcae.base.errors import WorkloadError, no_cluster
+from parcae.base.errors import WorkloadError
 from parcae.base.loader import shown
 from parcae.base.texts import MS_PER_HOUR
 from parcae.workloads import durations as limits
 from parcae.workloads.dag import children_of, longest_paths, topological_order
 from parcae.workloads.durations import TaskDurations
-
-if TYPE_CHECKING:
-    from parcae.workloads.arrivals import JobSequence
 
 
 @dataclass(frozen=True)
@@ -98,18 +90,6 @@ def combined(counts: Sequence[LoggedFaults]) -> LoggedFaults:
 
 #: Beyond it, `exp` of half a variance exceeds every work that is allowed.
 _LARGEST_EXPONENT = 100.0
-
-
-class HasExecutors(Protocol):
-    """A cluster, as far as drawing jobs needs to know it."""
-
-    @property
-    def total_executors(self) -> int:
-        """Number of executors (or cores)."""
-
-    @property
-    def runs_vary(self) -> bool:
-        """Whether runs deviate from their profiles as they did in the workload's log."""
 
 
 def _is_amount(value: float) -> bool:
@@ -357,126 +337,6 @@ class JobSpec:
         return replace(self, arrival_ms=arrival_ms)
 
 
-@dataclass(frozen=True, eq=False)
-class Workload:
-    """A named set of recurring or recorded jobs from which job sequences are drawn.
-
-    Args:
-        name: name of the workload.
-        jobs: the job profiles.
-        weights: relative frequency of each job, or None if all are equally frequent.
-        provenance: where the workload came from and how it was made (text to text); it is saved
-            with the workload.
-        faults: what went wrong in the logs that it was made of; None if that is not known.
-
-    Raises:
-        WorkloadError: no jobs, or weights that are negative, not finite, all zero or not one for
-            each job.
-    """
-
-    name: str
-    jobs: tuple[JobSpec, ...]
-    weights: tuple[float, ...] | None = None
-    provenance: Mapping[str, str] = field(default_factory=dict)
-    faults: LoggedFaults | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "jobs", tuple(self.jobs))
-        if not self.jobs:
-            raise WorkloadError(
-                f"workload {self.name!r} has no jobs; import or generate at least one"
-            )
-        if self.weights is not None:
-            weights = tuple(float(w) for w in self.weights)
-            if (
-                len(weights) != len(self.jobs)
-                or any(not math.isfinite(w) or w < 0 for w in weights)
-                or sum(weights) <= 0
-            ):
-                raise WorkloadError(
-                    f"workload {self.name!r}: weights must be {len(self.jobs)} numbers >= 0, "
-                    "not all zero"
-                )
-            object.__setattr__(self, "weights", weights)
-
-    @property
-    def num_stages(self) -> int:
-        """Number of stages of all jobs."""
-        return sum(len(job.stages) for job in self.jobs)
-
-    @property
-    def num_tasks(self) -> int:
-        """Number of tasks of all jobs."""
-        return sum(job.num_tasks for job in self.jobs)
-
-    @cached_property
-    def mean_tasks(self) -> float:
-        """Expected number of tasks of one drawn job."""
-        return float(np.average([job.num_tasks for job in self.jobs], weights=self.weights))
-
-    @cached_property
-    def mean_work_ms(self) -> float:
-        """Expected work of one drawn job, in ms of one executor."""
-        return self.expected_work_ms(runs_vary=False)
-
-    def expected_work_ms(self, runs_vary: bool) -> float:
-        """Expected work of one drawn job, in ms of one executor."""
-        work_ms = [job.expected_work_ms(runs_vary) for job in self.jobs]
-        return float(np.average(work_ms, weights=self.weights))
-
-    def with_stages(self, change: Callable[[StageSpec], StageSpec]) -> Workload:
-        """Apply `change` to every stage; everything else of the jobs stays as it is."""
-        jobs = tuple(replace(job, stages=tuple(map(change, job.stages))) for job in self.jobs)
-        return replace(self, jobs=jobs)
-
-    def draw(
-        self, num_jobs: int, arrivals: str, cluster: HasExecutors, *, seed: int
-    ) -> JobSequence:
-        """Draw the jobs of one run, and when they arrive."""
-        from parcae.workloads.arrivals import (
-            ArrivalProcess,
-            RandomStreams,
-            check_seed,
-            draw_sequence,
-        )
-
-        check_seed(seed)
-        if not hasattr(cluster, "total_executors"):
-            raise no_cluster(cluster)
-        process = ArrivalProcess.parse(arrivals)
-        streams = RandomStreams(seed)
-        drawn = draw_sequence(
-            self, process, num_jobs, cluster.total_executors, streams, cluster.runs_vary
-        )
-        # Not `replace`, which would check the arrivals once more.
-        object.__setattr__(drawn, "arrivals", arrivals)
-        return drawn
-
-    @property
-    def has_spread(self) -> bool:
-        """Whether it is known how runs of a job deviate from its profile."""
-        return any(job.has_spread for job in self.jobs)
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether every job has a recorded arrival time."""
-        return all(job.arrival_ms is not None for job in self.jobs)
-
-    @property
-    def has_deadlines(self) -> bool:
-        """Whether any job has a deadline."""
-        return any(job.deadline_ms is not None for job in self.jobs)
-
-    def with_deadlines(self, deadlines: str | Path | Mapping[str, float | str]) -> Workload:
-        """The same jobs with deadlines, which replace those that they had.
-
-        Example: `workload.with_deadlines({"etl-*": "5m", "*": "1h"})`.
-        """
-        from parcae.workloads.tables import as_deadlines, with_deadlines
-
-        return with_deadlines(self, as_deadlines(deadlines))
-
-
 #: What the importer adds to the name of a job with the name of another job, but a different DAG.
 _NUMBER = re.compile(r" \(\d+\)$")
 
@@ -487,30 +347,3 @@ def bare_name(name: str) -> str:
     A job may itself be called "name (2)", so this is a guess unless there is a job "name", too.
     """
     return _NUMBER.sub("", name)
-
-
-def rows_by_name(workload: Workload) -> dict[str, tuple[int, ...]]:
-    """By name, the rows of the jobs that a scheduler may see under it.
-
-    A live cluster knows variants by the name of the job that they vary. Replays of a workload use
-    the variants' own names, so these are names, too.
-
-    Example: the names of the jobs "etl" and "etl (2)" have the rows (0, 1) and (1,).
-    """
-    names = {job.name for job in workload.jobs}
-    rows = defaultdict[str, list[int]](list)
-    for row, job in enumerate(workload.jobs):
-        rows[job.name].append(row)
-        bare = bare_name(job.name)
-        if bare != job.name and bare in names:
-            rows[bare].append(row)
-    return {name: tuple(of_name) for name, of_name in rows.items()}
-
-
-def usual_row(workload: Workload, rows: Sequence[int]) -> int:
-    """The row of the job that ran most often; of several such jobs, of the one with median work."""
-    weights = workload.weights or (1.0,) * len(workload.jobs)
-    largest = max(weights[row] for row in rows)
-    candidates = [row for row in rows if weights[row] == largest]
-    candidates.sort(key=lambda row: workload.jobs[row].work_ms)
-    return candidates[len(candidates) // 2]

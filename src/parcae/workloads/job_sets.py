@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from parcae.base.errors import ConfigError, FormatError, WorkloadError
 from parcae.base.loader import number, parsed_json, read_file, shown, whole_number
-from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
 from parcae.workloads.formats import saying_what_reads
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
+from parcae.workloads.workload import Int64Array, JobSequence, Workload
 
 #: Larger times (31 years) are mistakes.
 _LARGEST_MS = 10**12

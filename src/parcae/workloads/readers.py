@@ -15,7 +15,7 @@ from parcae.base.errors import ConfigError, suggestion
 from parcae.base.extensions import import_function, is_reference, load, rows
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 Read = Callable[..., tuple[Workload, ImportReport]]
 """A function that reads a workload.

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from parcae.workloads.describe import FIRST_RUNS_LEFT_OUT, spread_of_recurring_jobs
 from parcae.workloads.import_report import counted
-from parcae.workloads.job import Workload
 from parcae.workloads.spark_log.dag import JobRun
 from parcae.workloads.spark_log.profile import Profile, job_of_run, merge_runs
+from parcae.workloads.workload import Workload
 
 
 def workload_of_runs(

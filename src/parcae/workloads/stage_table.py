@@ -33,10 +33,10 @@ from parcae.workloads.dag import topological_order
 from parcae.workloads.durations import MOST_TASKS
 from parcae.workloads.formats import first_bytes
 from parcae.workloads.import_report import BadRows, ImportReport, counted
-from parcae.workloads.job import Workload
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples
+from parcae.workloads.workload import Workload
 
 #: The name of the column of line numbers, which no file has.
 _LINE = "\0line"

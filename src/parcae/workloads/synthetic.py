@@ -10,7 +10,8 @@ import numpy as np
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 
 #: Durations of the two kinds of synthetic jobs, and the mean gap between jobs of either kind.
 SHORT_MS = 10 * MS_PER_S

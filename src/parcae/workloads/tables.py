@@ -17,7 +17,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Generic, TypeVar
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import read_file
 from parcae.base.texts import MS_PER_HOUR, MS_PER_S, ms_from_text
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import JobSpec
 
 Value = TypeVar("Value")
 _JOB = "job"
@@ -185,27 +185,15 @@ def parse_deadline_ms(value: float | str) -> int:
     return round(found_ms)
 
 
-def with_deadlines(workload: Workload, deadlines: JobTable[int]) -> Workload:
-    """The workload's jobs with their deadlines."""
-    jobs = tuple(replace(job, deadline_ms=deadlines.of(job.name)) for job in workload.jobs)
-    if all(job.deadline_ms is None for job in jobs):
-        names = listed([job.name for job in workload.jobs])
-        raise ConfigError(
-            f"{deadlines.source}: no deadline matches a job of workload {workload.name!r}; "
-            f"its jobs are {names} (add a line `*,1h` for all jobs)"
-        )
-    return replace(workload, jobs=jobs)
-
-
-def deadline_notes(workload: Workload, deadlines: JobTable[int]) -> list[str]:
+def deadline_notes(jobs: Sequence[JobSpec], deadlines: JobTable[int]) -> list[str]:
     """What a reader of the results should know, in sentences.
 
     These are lines that are no job's, jobs without a deadline, and deadlines that no cluster can
     meet.
     """
-    names = list(dict.fromkeys(job.name for job in workload.jobs))
+    names = list(dict.fromkeys(job.name for job in jobs))
     notes = _unused(deadlines, names)
-    without = [job.name for job in workload.jobs if job.deadline_ms is None]
+    without = [job.name for job in jobs if job.deadline_ms is None]
     if without:
         notes.append(
             f"{deadlines.source}: {len(set(without))} of {len(names)} recurring jobs have no "
@@ -213,7 +201,7 @@ def deadline_notes(workload: Workload, deadlines: JobTable[int]) -> list[str]:
         )
     hopeless = [
         job.name
-        for job in workload.jobs
+        for job in jobs
         if job.deadline_ms is not None and job.critical_path_ms > job.deadline_ms
     ]
     if hopeless:

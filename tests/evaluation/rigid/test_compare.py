@@ -23,7 +23,7 @@ from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.rigid.sources import DrawnSource, MixedSource, RigidLogSource
-from parcae.workloads.arrivals import TUNING_SEED_START
+from parcae.workloads.workload import TUNING_SEED_START
 
 SOURCE = DrawnSource(rates=(0.7,), window=20)
 

@@ -25,7 +25,7 @@ from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.rigid.sources import DrawnSource
 from parcae.rigid.world import PackingBatch
-from parcae.workloads.arrivals import SELECTION_SEED_START, TRAINING_SEED_START, TUNING_SEED_START
+from parcae.workloads.workload import SELECTION_SEED_START, TRAINING_SEED_START, TUNING_SEED_START
 from tests.evaluation.rigid.test_compare import SOURCE, log
 
 

@@ -28,9 +28,9 @@ from parcae.simulation.future import Status
 from parcae.simulation.kernels.playing import Simulation
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
 
 _NUM_JOBS = 6
 _CORES = 7

@@ -32,7 +32,8 @@ from parcae.decima.graph.policy import (
 from parcae.decima.learning.family import Rollout, without_unused_rows
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
-from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.job import JobSpec
+from parcae.workloads.workload import Workload
 
 Int64Array = npt.NDArray[np.int64]
 #: Job rows that a record has room for, per decision. Where a scenario has fewer jobs, all fit.

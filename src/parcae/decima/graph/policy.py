@@ -41,7 +41,7 @@ from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
 from parcae.policies.networks.layout import Weights, zeros
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 #: Stands in where the features are not relative.
 _TYPICAL = Magnitudes(tasks=1.0, task_ms=1.0, moving_ms=0.0, executors=1)

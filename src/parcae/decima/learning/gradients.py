@@ -35,7 +35,7 @@ from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
 from parcae.policies.networks.training import optimizer_state, restore_optimizer
-from parcae.workloads.arrivals import SELECTION_SEED_START
+from parcae.workloads.workload import SELECTION_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
 Groups = list[list[Rollout]]

@@ -22,7 +22,7 @@ from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.metrics import arrived, jct_ms, utilization
-from parcae.workloads.arrivals import SELECTION_SEED_START, ArrivalProcess
+from parcae.workloads.workload import SELECTION_SEED_START, ArrivalProcess
 
 #: Share of the jobs of a run that are often enough in the system at once to learn from.
 _FAMILIAR_SHARE = 0.75

@@ -35,7 +35,7 @@ from parcae.simulation.objectives import (
 )
 from parcae.simulation.simulator import check_fits, check_status, prepare, prepare_state
 from parcae.simulation.tables import workload_tables
-from parcae.workloads.arrivals import TRAINING_SEED_START
+from parcae.workloads.workload import TRAINING_SEED_START
 
 #: One simulator's tables in the middle of a run: those of its state, then those of its future.
 Snapshot = tuple[Any, ...]

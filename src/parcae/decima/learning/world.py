@@ -21,7 +21,7 @@ from parcae.learning.scenario import Scenario
 from parcae.learning.start import start_checkpoint
 from parcae.learning.worlds import AfterTuning, LearnerEntry, LearnerRequest, LearningWorld
 from parcae.policies.checkpoint import Weights
-from parcae.workloads.arrivals import SELECTION_SEED_START
+from parcae.workloads.workload import SELECTION_SEED_START
 
 #: Settings of Decima's network that may differ from those of the network that a training starts
 #: from: they change no input of the other parts. A head for idle slots must be there, though.

@@ -21,7 +21,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.playing import Simulation
 from parcae.simulation.tables import workload_tables
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 #: Most jobs that arrive in a rollout.
 _MOST_ARRIVALS = 64

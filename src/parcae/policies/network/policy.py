@@ -21,7 +21,7 @@ from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.policies.rule.policy import order_rule
 from parcae.simulation.kernels.playing import Simulations, play_each
 from parcae.simulation.many import PlayMany
-from parcae.workloads.job import Workload
+from parcae.workloads.workload import Workload
 
 
 def order_network(

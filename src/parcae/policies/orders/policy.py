@@ -26,8 +26,8 @@ from parcae.policies.orders.kernels import (
     PlanTables,
 )
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.job import Workload
 from parcae.workloads.pools import Allocation, PoolSpec
+from parcae.workloads.workload import Workload
 
 
 def job_pools(allocation: Allocation, workload: Workload) -> tuple[str, ...]:

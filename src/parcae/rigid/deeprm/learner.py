@@ -49,7 +49,7 @@ from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.sources import PackingSource
 from parcae.rigid.world import ImageSettings, PackingBatch
-from parcae.workloads.arrivals import TRAINING_SEED_START
+from parcae.workloads.workload import TRAINING_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
 #: Parts of an iteration that threads work on. The number is fixed and the sums are added in order,

@@ -30,8 +30,8 @@ from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.rigid.sources import PackingSource, RigidLogSource, origins
 from parcae.rigid.world import PackingBatch
-from parcae.workloads.arrivals import SELECTION_SEED_START, TUNING_SEED_START
 from parcae.workloads.import_report import counted
+from parcae.workloads.workload import SELECTION_SEED_START, TUNING_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
 #: Number of sequences that measure one value: sequences of steps, or pieces of a log.

@@ -13,13 +13,14 @@ from parcae.base.errors import FormatError, WorkloadError
 from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport, counted
-from parcae.workloads.job import JobSpec, LoggedFaults, Workload, combined
+from parcae.workloads.job import JobSpec, LoggedFaults, combined
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome
 from parcae.workloads.spark_log.files import FoundLogs, LogSource, find_logs
 from parcae.workloads.spark_log.reading import LineTally, Progress, read_applications
+from parcae.workloads.workload import Workload
 
 #: Parts of the reasons for which Spark or its user removes an executor on purpose.
 _ON_PURPOSE = ("killed by driver", "decommission", "explicit termination request", "idle")

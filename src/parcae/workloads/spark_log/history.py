@@ -30,9 +30,9 @@ from parcae.base.files import check_folder, replacing
 from parcae.base.loader import parsed_json
 from parcae.base.texts import BYTES_PER_MIB
 from parcae.workloads.import_report import ImportReport, counted
-from parcae.workloads.job import Workload
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.files import find_logs
+from parcae.workloads.workload import Workload
 
 #: A server that sends nothing for this long does not answer.
 SILENCE_S = 60.0
