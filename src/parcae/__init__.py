@@ -73,7 +73,7 @@ _MODULE_OF = {
     "Run": "parcae.api.runs",
     "SchedulerView": "parcae.policies.views",
     "StageView": "parcae.policies.views",
-    "Workload": "parcae.workloads.job",
+    "Workload": "parcae.workloads.workload",
     "compare": "parcae.api.comparing",
     "first_come": "parcae.cluster.orders",
     "learn": "parcae.api.learning",
