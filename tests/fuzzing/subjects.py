@@ -51,6 +51,7 @@ from tests.workloads.spark_log_builder import small_log
 from tests.workloads.test_stage_table import ROWS
 
 SHIPPED = Path(read_checkpoint.__code__.co_filename).parent / "shipped"
+RIGID_SHIPPED = SHIPPED.parents[1] / "rigid" / "shipped"
 
 
 @dataclass(frozen=True)
@@ -261,8 +262,8 @@ def _stages_parquet() -> tuple[bytes, ...]:
     return (stream.getvalue(),)
 
 
-def _shipped(*names: str) -> Callable[[], tuple[bytes, ...]]:
-    return lambda: tuple((SHIPPED / name).read_bytes() for name in names)
+def _shipped(*names: str, folder: Path = SHIPPED) -> Callable[[], tuple[bytes, ...]]:
+    return lambda: tuple((folder / name).read_bytes() for name in names)
 
 
 @cache
@@ -401,8 +402,8 @@ READERS: tuple[Subject, ...] = (
     Subject("checkpoints", _shipped("tuned-batch.safetensors", "tuned-cores.safetensors",
             "parcae-cores.safetensors", "corrector-batch.safetensors", "decima-batch.safetensors"),
             (by.damaged_tensors,), _load_checkpoint, "c.safetensors"),
-    Subject("packing checkpoints", _shipped("packing/set-steps.safetensors",
-            "packing/deeprm-0.1.safetensors", "packing/a2c-rates.safetensors"),
+    Subject("packing checkpoints", _shipped("set-steps.safetensors",
+            "deeprm-0.1.safetensors", "a2c-rates.safetensors", folder=RIGID_SHIPPED),
             (by.damaged_tensors,), _load_packing_checkpoint, "c.safetensors", share=0.2),
     Subject("policy files", _policy_files, JSON, read_policy, "policy.json"),
     Subject("recordings", _recordings, JSON_LINES, _replay, "r-000.jsonl", share=0.7),

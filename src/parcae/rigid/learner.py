@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from parcae.base.errors import ConfigError, FormatError
+from parcae.base.extras import require
 from parcae.learning.loop import Learner, Measured, compile_kernels
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import require_shapes
@@ -62,6 +63,7 @@ def make_learner(
     """
     if kind not in LEARNERS:
         raise ConfigError(f"no learner {kind!r}: write one of {', '.join(LEARNERS)}")
+    require("torch")
     require_ranking(cost)
     require_waiting(source)
     module, name = LEARNERS[kind]

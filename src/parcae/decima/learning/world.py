@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import FormatError
+from parcae.base.extras import require
 from parcae.decima.checkpoints import decima_settings, rule_checkpoint
 from parcae.decima.corrector.kernels import PRIOR
 from parcae.decima.graph.layout import DecimaSettings
@@ -81,6 +82,7 @@ def learner_of(network: str, request: LearnerRequest) -> Learner:
 
     Its options are recipe, settings (KEY=VALUE), decima (KEY=VALUE), device and ray.
     """
+    require("torch")
     # Importing PyTorch takes seconds.
     from parcae.decima.learning.gradients import gradient_learner
     from parcae.decima.learning.recipes import TrainRequest, parse_recipe, recipe_config
@@ -133,6 +135,7 @@ def _policy_of_rule(name: str, theta: tuple[float, ...], scenario: Scenario) -> 
 
 
 def _check(objective: Any, device: str) -> None:
+    require("torch")
     # Importing PyTorch takes seconds.
     from parcae.decima.learning.gradients import check_device
     from parcae.decima.learning.simulators import accruing
@@ -143,6 +146,7 @@ def _check(objective: Any, device: str) -> None:
 
 def _after_tuning(request: AfterTuning) -> Learner:
     """The learner of the corrector after its rule has been tuned."""
+    require("torch")
     # Importing PyTorch takes seconds.
     from parcae.decima.learning.gradients import gradient_learner
     from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
