@@ -46,7 +46,8 @@ from parcae.policies.registry import register as register_policy
 from parcae.rigid.policies.policy import PackingPolicy
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 from parcae.workloads.readers import Reader, ReaderOption, register_reader
 
 

@@ -20,7 +20,8 @@ import numpy as np
 
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.import_report import ImportReport
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import Workload
 
 NUMBER = 3
 
