@@ -187,7 +187,9 @@ def test_names_are_drawn_as_they_are_and_not_as_mathematics(tmp_path: Path) -> N
     name = r"a$\frac$"
     picture = new_picture(3.0, 2.0)
     bar_panel(picture.subplots(), {name: Estimate(1.0, 0.5, 2.0)}, name, name)
+    # A formula that cannot be read ends here.
     picture.savefig(tmp_path / "names.png")
+    assert (tmp_path / "names.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 2.1])
