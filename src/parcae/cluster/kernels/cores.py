@@ -29,8 +29,11 @@ from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
     demand,
+    edges_of,
     refresh_saturation,
     remove_active,
+    reset_stage_order,
+    stages_of,
 )
 from parcae.cluster.kernels.virtual import empty_virtual_run, virtual_of
 from parcae.cluster.state import COMPLETE_RANK, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
@@ -69,17 +72,14 @@ def init_contender(state, job):  # type: ignore[no-untyped-def]
 def init_job_orders(state, job):  # type: ignore[no-untyped-def]
     """Initialize the orders of a job that arrived: until the next plan it is served first come."""
     orders = state.job_orders
-    first = state.jobs.stage_start[job]
     orders.tier[job] = 0.0
     orders.weight[job] = 0.0
     orders.limit[job] = UNLIMITED
     orders.pool[job] = 0
     state.jobs.priority[job] = 0
     init_contender(state, job)
-    for stage in range(first, first + state.jobs.num_stages[job]):
-        state.stage_orders.tier[stage] = 0.0
-        state.stage_orders.rank[stage] = 0.0
-        state.stage_orders.limit[stage] = UNLIMITED
+    for stage in stages_of(state, job):
+        reset_stage_order(state, stage, 0.0)
     state.now.is_plan_due[0] = 1
 
 
@@ -121,9 +121,7 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
     job = stages.job[stage]
     jobs.num_done[job] += 1
     stages.frontier_rank[stage] = COMPLETE_RANK
-    for edge in range(
-        stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
-    ):
+    for edge in edges_of(state, stage):
         child = state.children[edge]
         stages.num_parents_unfinished[child] -= 1
         if stages.num_parents_unfinished[child] == 0:
@@ -219,8 +217,7 @@ def _check_job(state, job):  # type: ignore[no-untyped-def]
     is_valid = _is_number(orders.tier[job]) and 0.0 <= weight < math.inf and orders.limit[job] >= 0
     is_valid = is_valid and 0 <= pool < state.now.num_pools[0]
     is_limited = orders.limit[job] != UNLIMITED
-    first = state.jobs.stage_start[job]
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         is_valid = is_valid and _is_number(orders.tier[job] + stage_orders.tier[stage])
         is_valid = is_valid and _is_number(stage_orders.rank[stage])
         is_valid = is_valid and stage_orders.limit[stage] >= 0
@@ -269,11 +266,8 @@ def _clear_orders(state):  # type: ignore[no-untyped-def]
         state.job_orders.tier[job] = 0.0
         state.job_orders.weight[job] = 0.0
         state.job_orders.limit[job] = UNLIMITED
-        first = state.jobs.stage_start[job]
-        for stage in range(first, first + state.jobs.num_stages[job]):
-            state.stage_orders.tier[stage] = _UNNAMED
-            state.stage_orders.rank[stage] = 0.0
-            state.stage_orders.limit[stage] = UNLIMITED
+        for stage in stages_of(state, job):
+            reset_stage_order(state, stage, _UNNAMED)
 
 
 @kernel
@@ -288,8 +282,7 @@ def settle_round(state, is_idle):  # type: ignore[no-untyped-def]
     now = state.now
     for position in range(now.num_active[0]):
         job = state.active[position]
-        first = jobs.stage_start[job]
-        for stage in range(first, first + jobs.num_stages[job]):
+        for stage in stages_of(state, job):
             if is_idle and state.stage_orders.tier[stage] == _UNNAMED:
                 state.stage_orders.limit[stage] = 0
             if stages.num_committed[stage] > 0:

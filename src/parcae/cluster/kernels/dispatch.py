@@ -11,7 +11,7 @@ Source: Spark's TaskSchedulerImpl.resourceOffers, Pool and SchedulingAlgorithm.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
-from parcae.cluster.kernels.tables import pop_idle, push_idle, refresh_saturation
+from parcae.cluster.kernels.tables import pop_idle, push_idle, refresh_saturation, stages_of
 from parcae.cluster.state import NO_JOB, NO_STAGE, CommandKind
 
 _START = int(CommandKind.START_TASK)
@@ -70,8 +70,7 @@ def _find_front(state, job):  # type: ignore[no-untyped-def]
     best = NO_STAGE
     if jobs.num_schedulable[job] == 0 or jobs.num_attached[job] >= state.job_orders.limit[job]:
         return best
-    first = jobs.stage_start[job]
-    for stage in range(first, first + jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         if stages.frontier_rank[stage] < 0 or stages.num_bound[stage] >= orders.limit[stage]:
             continue
         if (
@@ -330,8 +329,7 @@ def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
         job = state.active[position]
         if state.job_orders.pool[job] != pool or state.contenders.front[job] == NO_STAGE:
             continue
-        first = state.jobs.stage_start[job]
-        for stage in range(first, first + state.jobs.num_stages[job]):
+        for stage in stages_of(state, job):
             if stages.frontier_rank[stage] < 0 or stages.num_bound[stage] >= orders.limit[stage]:
                 continue
             is_first = best == NO_STAGE or stages.num_bound[stage] < stages.num_bound[best]

@@ -8,6 +8,7 @@ relative to their estimates, with a prior that counts as three tasks.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import kernel
+from parcae.cluster.kernels.tables import stages_of
 
 #: Value of `now.least_share` on a real cluster, where a job can be longer than its profile: its
 #: remaining work is estimated as at least this share of the work done. In simulations with known
@@ -34,11 +35,10 @@ def finished_tasks(state, job):  # type: ignore[no-untyped-def]
     Returns an int64, and two float64 in ms.
     """
     stages = state.stages
-    first = state.jobs.stage_start[job]
     num_finished = 0
     executed_ms = 0.0
     expected_ms = 0.0
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         finished = stages.num_finished[stage]
         if finished > 0:
             num_finished += finished
@@ -51,9 +51,8 @@ def finished_tasks(state, job):  # type: ignore[no-untyped-def]
 def unstarted_ms(state, job):  # type: ignore[no-untyped-def]
     """Return the estimated work of the job's tasks that have not started, without correction."""
     stages = state.stages
-    first = state.jobs.stage_start[job]
     work_ms = 0.0
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * stages.task_ms[stage]
     return work_ms
 
@@ -65,9 +64,8 @@ def remaining_ms(state, job):  # type: ignore[no-untyped-def]
     It is at least `now.least_share` of the work that the job has done.
     """
     stages = state.stages
-    first = state.jobs.stage_start[job]
     executed_ms = 0.0
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         executed_ms += stages.executed_ms[stage]
     left_ms = unstarted_ms(state, job) * correction(state, job)
     return max(left_ms, state.now.least_share[0] * executed_ms)
@@ -77,8 +75,7 @@ def remaining_ms(state, job):  # type: ignore[no-untyped-def]
 def total_ms(state, job):  # type: ignore[no-untyped-def]
     """Return the estimated work of all of the job's tasks, without correction."""
     stages = state.stages
-    first = state.jobs.stage_start[job]
     work_ms = 0.0
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         work_ms += stages.num_tasks[stage] * stages.task_ms[stage]
     return work_ms

@@ -16,6 +16,7 @@ from parcae.cluster.kernels.tables import (
     push_idle,
     refresh_saturation,
     stage_row,
+    stages_of,
     take_commitment,
 )
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, CommandKind
@@ -271,9 +272,7 @@ def _may_serve(state, job, executor_class):  # type: ignore[no-untyped-def]
     """
     if state.classes.shape[0] == 1 or job == NO_JOB:
         return True
-    for stage in range(
-        state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]
-    ):
+    for stage in stages_of(state, job):
         if has_unstarted(state, stage) and (state.stages.fits[stage] >> executor_class) & 1:
             return True
     return False

@@ -15,6 +15,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel, sort_rows
 from parcae.cluster.kernels.estimates import correction
+from parcae.cluster.kernels.tables import stages_of
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends, virtual_of
 from parcae.cluster.state import NOT_YET, UNLIMITED
 
@@ -39,11 +40,10 @@ def remaining_work(state, virtual, job):  # type: ignore[no-untyped-def]
     A running task counts as half done.
     """
     stages = state.stages
-    first = state.jobs.stage_start[job]
     factor = correction(state, job)
     work_ms = 0.0
     path_ms = 0.0
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         running = stages.num_bound[stage]
         unstarted = stages.num_tasks[stage] - stages.num_started[stage]
         if running + unstarted > 0:
@@ -131,9 +131,8 @@ def _find_urgent(state, virtual):  # type: ignore[no-untyped-def]
 @inlined
 def _lift_limits(state, job):  # type: ignore[no-untyped-def]
     """Remove the limits that the policy set for the job."""
-    first = state.jobs.stage_start[job]
     state.job_orders.limit[job] = UNLIMITED
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         state.stage_orders.limit[stage] = UNLIMITED
 
 
@@ -144,8 +143,7 @@ def _span_of_tiers(state):  # type: ignore[no-untyped-def]
     most = 0.0
     for position in range(state.now.num_active[0]):
         job = state.active[position]
-        first = state.jobs.stage_start[job]
-        for stage in range(first, first + state.jobs.num_stages[job]):
+        for stage in stages_of(state, job):
             tier = state.job_orders.tier[job] + state.stage_orders.tier[stage]
             if -_LARGEST_TIER < tier < _LARGEST_TIER:
                 least = min(least, tier)

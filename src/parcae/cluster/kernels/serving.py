@@ -17,9 +17,12 @@ from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
+    edges_of,
     pop_idle,
     push_idle,
     remove_active,
+    reset_stage_order,
+    stages_of,
 )
 from parcae.cluster.kernels.virtual import (
     advance_virtual_run,
@@ -168,9 +171,7 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
     stages.child_start[stage] = now.num_edges[0]
     stages.num_children[stage] = 0
     stages.frontier_rank[stage] = stages.first_rank[stage] = -1
-    state.stage_orders.tier[stage] = 0.0
-    state.stage_orders.rank[stage] = 0.0
-    state.stage_orders.limit[stage] = UNLIMITED
+    reset_stage_order(state, stage, 0.0)
     jobs.num_stages[job] += 1
     jobs.num_unstarted[job] += 1
     jobs.num_unsaturated[job] += 1
@@ -201,8 +202,7 @@ def stages_added(state, virtual, job, first_new, hidden):  # type: ignore[no-unt
         stages.num_waiting[stage] = 0
         stages.is_ended[stage] = has_ended
     for stage in range(first, last):
-        start = state.stages.child_start[stage]
-        for edge in range(start, start + state.stages.num_children[stage]):
+        for edge in edges_of(state, stage):
             child = state.children[edge]
             if child >= first_new and not stages.is_ended[stage]:
                 stages.num_waiting[child] += 1
@@ -223,8 +223,7 @@ def rerun_tasks(state, stage, num_tasks):  # type: ignore[no-untyped-def]
     job = state.stages.job[stage]
     if stages.num_finished[stage] == stages.num_tasks[stage]:
         state.jobs.num_done[job] -= 1
-        start = stages.child_start[stage]
-        for edge in range(start, start + stages.num_children[stage]):
+        for edge in edges_of(state, stage):
             child = state.children[edge]
             if stages.num_parents_unfinished[child] > 0:
                 stages.num_parents_unfinished[child] += 1
@@ -272,7 +271,7 @@ def job_ended(state, job):  # type: ignore[no-untyped-def]
             running -= 1
             count_running(state, job, -1)
             _give_back(state, executor, running)
-    for stage in range(jobs.stage_start[job], jobs.stage_start[job] + jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         finished = stages.num_finished[stage]
         stages.num_tasks[stage] = max(1, finished)  # at least 1, since it is used as a divisor
         stages.num_started[stage] = finished
@@ -306,9 +305,7 @@ def durations_changed(state, job):  # type: ignore[no-untyped-def]
         has_changed = False
         for stage in range(last - 1, first - 1, -1):
             longest = 0.0
-            for edge in range(
-                stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
-            ):
+            for edge in edges_of(state, stage):
                 longest = max(longest, stages.downstream_ms[state.children[edge]])
             down = stages.num_tasks[stage] * stages.task_ms[stage] + longest
             if down != stages.downstream_ms[stage]:
@@ -326,11 +323,8 @@ def forget_orders(state):  # type: ignore[no-untyped-def]
         state.job_orders.weight[job] = 0.0
         state.job_orders.limit[job] = UNLIMITED
         state.job_orders.pool[job] = 0
-        first = state.jobs.stage_start[job]
-        for stage in range(first, first + state.jobs.num_stages[job]):
-            state.stage_orders.tier[stage] = 0.0
-            state.stage_orders.rank[stage] = 0.0
-            state.stage_orders.limit[stage] = UNLIMITED
+        for stage in stages_of(state, job):
+            reset_stage_order(state, stage, 0.0)
 
 
 @kernel
@@ -382,8 +376,7 @@ def share_out_cores(state, num_cores, cores, taken):  # type: ignore[no-untyped-
             job = state.active[position]
             if cores[job] >= state.job_orders.limit[job]:
                 continue
-            first = state.jobs.stage_start[job]
-            for stage in range(first, first + state.jobs.num_stages[job]):
+            for stage in stages_of(state, job):
                 wanted = stages.num_bound[stage]
                 if stages.frontier_rank[stage] >= 0:
                     wanted += stages.num_tasks[stage] - stages.num_started[stage]

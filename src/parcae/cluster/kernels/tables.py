@@ -7,9 +7,31 @@ kernels. `state` is always a `ClusterState`; jobs, stages and executors are give
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, World
+from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, UNLIMITED, World
 
 _CORES = int(World.CORES)
+
+
+@inlined
+def stages_of(state, job):  # type: ignore[no-untyped-def]
+    """Return the rows of a job's stages."""
+    first = state.jobs.stage_start[job]
+    return range(first, first + state.jobs.num_stages[job])
+
+
+@inlined
+def edges_of(state, stage):  # type: ignore[no-untyped-def]
+    """Return the positions of a stage's children in `state.children`."""
+    first = state.stages.child_start[stage]
+    return range(first, first + state.stages.num_children[stage])
+
+
+@inlined
+def reset_stage_order(state, stage, tier):  # type: ignore[no-untyped-def]
+    """Give the stage a tier of its job and neither rank nor limit."""
+    state.stage_orders.tier[stage] = tier
+    state.stage_orders.rank[stage] = 0.0
+    state.stage_orders.limit[stage] = UNLIMITED
 
 
 @inlined
@@ -125,17 +147,13 @@ def wait_ms(state, stage):  # type: ignore[no-untyped-def]
     longest_ms = 0.0
     if stages.num_parents_unfinished[stage] == 0:
         return longest_ms
-    for parent in range(
-        state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]
-    ):
+    for parent in stages_of(state, job):
         if (
             stages.num_finished[parent] == stages.num_tasks[parent]
             or stages.task_ms[parent] <= longest_ms
         ):
             continue
-        for edge in range(
-            stages.child_start[parent], stages.child_start[parent] + stages.num_children[parent]
-        ):
+        for edge in edges_of(state, parent):
             if state.children[edge] == stage:
                 longest_ms = stages.task_ms[parent]
     return longest_ms
@@ -177,8 +195,7 @@ def first_runnable(state, job):  # type: ignore[no-untyped-def]
     """Return the job's schedulable stage that became runnable first, or NO_STAGE."""
     best = NO_STAGE
     best_rank = 0
-    start = state.jobs.stage_start[job]
-    for stage in range(start, start + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         rank = state.stages.frontier_rank[stage]
         if rank >= 0 and (best == NO_STAGE or rank < best_rank) and is_schedulable(state, stage):
             best = stage
@@ -189,8 +206,7 @@ def first_runnable(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def first_schedulable(state, job):  # type: ignore[no-untyped-def]
     """Return the job's schedulable stage with the smallest index, or NO_STAGE."""
-    start = state.jobs.stage_start[job]
-    for stage in range(start, start + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         if is_schedulable(state, stage):
             return stage
     return NO_STAGE
@@ -202,8 +218,7 @@ def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[
     best = NO_STAGE
     best_rank = 0
     stages = state.stages
-    start = state.jobs.stage_start[job]
-    for stage in range(start, start + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         if stages.is_saturated[stage] or not (stages.fits[stage] >> executor_class) & 1:
             continue
         rank = stages.frontier_rank[stage]
@@ -251,9 +266,7 @@ def _saturate(state, stage, step):  # type: ignore[no-untyped-def]
     # In the world of cores a stage can be chosen only once its parents are complete, so that
     # saturation of the parents plays no role there.
     if now.world[0] != _CORES:
-        for edge in range(
-            stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
-        ):
+        for edge in edges_of(state, stage):
             child = state.children[edge]
             stages.num_parents_unsaturated[child] += step
             # The child's status changes only when its last parent becomes saturated (count 0) or

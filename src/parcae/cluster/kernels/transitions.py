@@ -32,6 +32,7 @@ from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
     drop_commitments_to,
+    edges_of,
     has_unstarted,
     pool_row,
     pop_idle,
@@ -273,10 +274,7 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
 def _complete_children(state, stage):  # type: ignore[no-untyped-def]
     """Count the stage as complete for its children. Returns whether one of them became runnable."""
     changed = False
-    for edge in range(
-        state.stages.child_start[stage],
-        state.stages.child_start[stage] + state.stages.num_children[stage],
-    ):
+    for edge in edges_of(state, stage):
         child = state.children[edge]
         state.stages.num_parents_unfinished[child] -= 1
         if state.stages.num_parents_unfinished[child] == 0 and has_unstarted(state, child):

@@ -19,6 +19,7 @@ import math
 from parcae.base.compiled.kernels import inlined, kernel, sort_rows
 from parcae.cluster.kernels.changes import core_time_ms
 from parcae.cluster.kernels.estimates import correction
+from parcae.cluster.kernels.tables import edges_of, stages_of
 from parcae.cluster.state import NOT_YET, VirtualRun
 
 #: Work and times below this count as zero: rates are floating-point numbers.
@@ -71,8 +72,7 @@ def _join(state, virtual, job):  # type: ignore[no-untyped-def]
         stages.num_waiting[stage] = 0
         stages.is_ended[stage] = 0
     for stage in range(first, first + num_stages):
-        start = state.stages.child_start[stage]
-        for edge in range(start, start + state.stages.num_children[stage]):
+        for edge in edges_of(state, stage):
             stages.num_waiting[state.children[edge]] += 1
     jobs.member[now.num_members[0]] = job
     now.num_members[0] += 1
@@ -91,15 +91,14 @@ def find_critical_paths(state, virtual, job):  # type: ignore[no-untyped-def]
     first = state.jobs.stage_start[job]
     stages = virtual.stages
     has_changed = True
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         stages.path_ms[stage] = 0.0
     # Stages may be numbered in any order, so repeat until nothing changes.
     while has_changed:
         has_changed = False
         for stage in range(first + state.jobs.num_stages[job] - 1, first - 1, -1):
             longest_ms = 0.0
-            start = state.stages.child_start[stage]
-            for edge in range(start, start + state.stages.num_children[stage]):
+            for edge in edges_of(state, stage):
                 longest_ms = max(longest_ms, stages.path_ms[state.children[edge]])
             tail = _tail(virtual, state.stages.num_tasks[stage])
             path_ms = longest_ms + (1.0 + tail) * state.stages.task_ms[stage]
@@ -120,10 +119,9 @@ def estimate_need(state, virtual, stage, factor):  # type: ignore[no-untyped-def
 @kernel
 def _estimate_needs(state, virtual, job):  # type: ignore[no-untyped-def]
     """Estimate the work of the job's stages from what is known now."""
-    first = state.jobs.stage_start[job]
     factor = correction(state, job)
     total_ms = 0.0
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         virtual.stages.need_ms[stage] = estimate_need(state, virtual, stage, factor)
         total_ms += virtual.stages.need_ms[stage]
     virtual.jobs.total_ms[job] = total_ms
@@ -134,8 +132,7 @@ def _estimate_needs(state, virtual, job):  # type: ignore[no-untyped-def]
 def _end_stage(state, virtual, job, stage):  # type: ignore[no-untyped-def]
     virtual.stages.is_ended[stage] = 1
     virtual.jobs.num_left[job] -= 1
-    start = state.stages.child_start[stage]
-    for edge in range(start, start + state.stages.num_children[stage]):
+    for edge in edges_of(state, stage):
         virtual.stages.num_waiting[state.children[edge]] -= 1
 
 
@@ -162,9 +159,8 @@ def _width(state, virtual, stage):  # type: ignore[no-untyped-def]
 def _count_wanted(state, virtual, job):  # type: ignore[no-untyped-def]
     """End the job's stages whose work is done. Returns how many cores the other stages can use."""
     stages = virtual.stages
-    first = state.jobs.stage_start[job]
     wanted = 0.0
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         if stages.is_ended[stage] or stages.num_waiting[stage] > 0:
             continue
         left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
@@ -210,10 +206,9 @@ def _share_out(state, virtual):  # type: ignore[no-untyped-def]
 def _spread(state, virtual, job):  # type: ignore[no-untyped-def]
     """Distribute the job's cores over its stages, by index. Returns the time to the next change."""
     stages = virtual.stages
-    first = state.jobs.stage_start[job]
     rate = virtual.jobs.rate[job]
     soonest_ms = math.inf
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         if stages.is_ended[stage] or stages.num_waiting[stage] > 0 or rate <= 0.0:
             stages.rate[stage] = 0.0
             continue
@@ -259,8 +254,7 @@ def _advance_until(state, virtual, until_ms):  # type: ignore[no-untyped-def]
             step_ms = min(step_ms, _spread(state, virtual, jobs.member[position]))
         for position in range(now.num_members[0]):
             job = jobs.member[position]
-            first = state.jobs.stage_start[job]
-            for stage in range(first, first + state.jobs.num_stages[job]):
+            for stage in stages_of(state, job):
                 stages.attained_ms[stage] += stages.rate[stage] * step_ms
         # Stages make progress in every step, but a short one may not move a clock of 50 years.
         now.clock_ms[0] += max(step_ms, _EPSILON_MS)

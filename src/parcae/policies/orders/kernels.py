@@ -15,6 +15,7 @@ from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
 from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.kernels.guard import remaining_work
 from parcae.cluster.kernels.policies import begin_run, plan
+from parcae.cluster.kernels.tables import stages_of
 from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, VirtualRun
 
@@ -95,8 +96,7 @@ def _copy_given_orders(view, orders, tables):  # type: ignore[no-untyped-def]
     for position in range(view.now.num_active[0]):
         job = view.active[position]
         orders.jobs.tier[job] = tables.tiers[job]
-        first = view.jobs.stage_start[job]
-        for stage in range(first, first + view.jobs.num_stages[job]):
+        for stage in stages_of(view, job):
             orders.stages.limit[stage] = tables.limits[stage]
 
 
@@ -105,8 +105,7 @@ def _order_by_submission(view, orders):  # type: ignore[no-untyped-def]
     """Order stages as Spark jobs that are numbered when they become runnable."""
     for position in range(view.now.num_active[0]):
         job = view.active[position]
-        first = view.jobs.stage_start[job]
-        for stage in range(first, first + view.jobs.num_stages[job]):
+        for stage in stages_of(view, job):
             if view.stages.frontier_rank[stage] >= 0:
                 orders.stages.tier[stage] = view.stages.frontier_rank[stage]
 
@@ -138,9 +137,8 @@ def _order_by_virtual_end(view, orders, virtual, late_jobs_share):  # type: igno
 def _attained_ms(view, job):  # type: ignore[no-untyped-def]
     """Core time that the job has got: its finished tasks, and half of each running task."""
     stages = view.stages
-    first = view.jobs.stage_start[job]
     attained_ms = 0.0
-    for stage in range(first, first + view.jobs.num_stages[job]):
+    for stage in stages_of(view, job):
         attained_ms += stages.executed_ms[stage]
         if stages.num_bound[stage] > 0:
             finished = stages.num_finished[stage]

@@ -15,6 +15,7 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.kernels.policies import begin_run, plan
+from parcae.cluster.kernels.tables import stages_of
 from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, UNLIMITED, VirtualRun
 
@@ -92,7 +93,6 @@ class JobFacts(NamedTuple):
 def job_facts(view, rule, job):  # type: ignore[no-untyped-def]
     """Return the JobFacts of a job, computed in one pass over its stages."""
     stages = view.stages
-    first = view.jobs.stage_start[job]
     factor = correction(view, job)
     left_ms = 0.0
     total_ms = 0.0
@@ -104,7 +104,7 @@ def job_facts(view, rule, job):  # type: ignore[no-untyped-def]
     num_tasks = 0
     num_pending = 0
     stages_left = 0
-    for stage in range(first, first + view.jobs.num_stages[job]):
+    for stage in stages_of(view, job):
         task_ms = stages.task_ms[stage]
         tasks = stages.num_tasks[stage]
         started = stages.num_started[stage]
@@ -138,17 +138,15 @@ def recent_error(view, rule):  # type: ignore[no-untyped-def]
     with few finished tasks has a small weight.
     """
     stages = view.stages
-    jobs = view.jobs
     weight = _PRIOR_JOBS
     squares = (
         _PRIOR_JOBS * _PRIOR_VARIANCE * math.exp(min(10.0, rule.theta[OrderParameter.PRIOR_ERROR]))
     )
     for job in range(max(0, view.now.num_jobs[0] - _NUM_LATEST_JOBS), view.now.num_jobs[0]):
-        first = jobs.stage_start[job]
         finished = 0
         took_ms = 0.0
         expected_ms = 0.0
-        for stage in range(first, first + jobs.num_stages[job]):
+        for stage in stages_of(view, job):
             finished += stages.num_finished[stage]
             took_ms += stages.executed_ms[stage]
             expected_ms += stages.num_finished[stage] * stages.task_ms[stage]
@@ -202,8 +200,7 @@ def _rank_stages(view, orders, rule, job):  # type: ignore[no-untyped-def]
     """Write the ranks of the job's runnable stages: by features, largest value first."""
     theta = rule.theta
     stages = view.stages
-    first = view.jobs.stage_start[job]
-    for stage in range(first, first + view.jobs.num_stages[job]):
+    for stage in stages_of(view, job):
         if stages.frontier_rank[stage] < 0:
             continue
         value = theta[OrderParameter.STAGE_PATH] * math.log(
@@ -271,9 +268,8 @@ def plan_by_rule(view, orders, rule):  # type: ignore[no-untyped-def]
 @inlined
 def _wake_after_a_task(view, orders, job):  # type: ignore[no-untyped-def]
     """Ask for the next plan at the time at which the job's first tasks should have finished."""
-    first = view.jobs.stage_start[job]
     task_ms = 0.0
-    for stage in range(first, first + view.jobs.num_stages[job]):
+    for stage in stages_of(view, job):
         if view.stages.num_bound[stage] > 0 or view.stages.frontier_rank[stage] >= 0:
             task_ms = max(task_ms, view.stages.task_ms[stage])
     wake_ms = view.now.clock_ms[0] + np.int64(task_ms) + 1

@@ -18,6 +18,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.changes import add_cores, begin_changes, remove_cores
+from parcae.cluster.kernels.tables import stages_of
 from parcae.cluster.state import NO_JOB, NOT_YET
 from parcae.simulation.future import NEVER_MS
 
@@ -115,7 +116,7 @@ def _executors_needed(state, future):  # type: ignore[no-untyped-def]
         job = state.active[position]
         if jobs.num_schedulable[job] == 0:
             continue
-        for stage in range(jobs.stage_start[job], jobs.stage_start[job] + jobs.num_stages[job]):
+        for stage in stages_of(state, job):
             if stages.frontier_rank[stage] >= 0:
                 tasks += stages.num_tasks[stage] - stages.num_started[stage]
     cores = future.elastic.executor_cores[0]

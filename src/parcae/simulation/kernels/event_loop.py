@@ -12,7 +12,7 @@ import numpy as np
 from parcae.base.compiled.kernels import INTEGER, deferred, inlined, kernel
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
 from parcae.cluster.kernels.executors import offer_pool, offer_to_newcomers
-from parcae.cluster.kernels.tables import account_time
+from parcae.cluster.kernels.tables import account_time, stages_of
 from parcae.cluster.kernels.transitions import continue_stage, executor_arrived, stage_exhausted
 from parcae.cluster.state import NO_JOB, NO_STAGE, World
 from parcae.simulation.future import NEVER_MS, Status
@@ -231,9 +231,7 @@ def count_schedulable(state):  # type: ignore[no-untyped-def]
     stages = state.stages
     for position in range(state.now.num_active[0]):
         job = state.active[position]
-        for stage in range(
-            state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]
-        ):
+        for stage in stages_of(state, job):
             if (
                 stages.is_saturated[stage] == 0
                 and stages.num_parents_unsaturated[stage] == 0

@@ -24,7 +24,7 @@ from parcae.base.compiled.kernels import INTEGER, NOTHING, deferred, inlined, ke
 from parcae.cluster.kernels.changes import add_cores, begin_changes, remove_cores
 from parcae.cluster.kernels.cores import change_pending, drop_task
 from parcae.cluster.kernels.dispatch import free_core
-from parcae.cluster.kernels.tables import push_idle
+from parcae.cluster.kernels.tables import push_idle, stages_of
 from parcae.cluster.state import NO_EXECUTOR, NO_STAGE, NOT_YET
 from parcae.simulation.future import NEVER_MS, NO_TASK, Followup
 from parcae.simulation.kernels.elastic import note_idle
@@ -201,8 +201,7 @@ def admit_job(state, future, job):  # type: ignore[no-untyped-def]
     """Set the rows of a job that arrived: no task of it has had an attempt."""
     rows = future.fault_stages
     tasks = future.fault_tasks
-    first = state.jobs.stage_start[job]
-    for stage in range(first, first + state.jobs.num_stages[job]):
+    for stage in stages_of(state, job):
         row = future.faults.num_task_rows[0]
         end = row + state.stages.num_tasks[stage]
         rows.first_row[stage] = row
