@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.faults.table import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 150.0
+TIMEOUT_S = 400.0
 _LEFT_OUT = (".git", ".venv", "*_cache", ".hypothesis", "__pycache__", "build", "dist", "results")
 
 
@@ -64,9 +64,10 @@ def run_tests(tree: Path, fault: Fault) -> tuple[bool, float, str]:
         return False, TIMEOUT_S, "ran into the timeout"
     said = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     # 1 says that tests failed; anything else, such as a wrong selection, finds no fault.
-    if done.returncode not in (0, 1):
+    if done.returncode not in (0, 1) or (done.returncode == 1 and not said):
         raise SystemExit(
-            f"{fault.name}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}"
+            f"{fault.name}: pytest ended with {done.returncode}\n"
+            f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
     return done.returncode == 0, time.monotonic() - begun_s, said[0] if said else ""
 
