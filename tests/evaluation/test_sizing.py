@@ -32,6 +32,7 @@ from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults
 from parcae.workloads.synthetic import toy_workload
 from parcae.workloads.workload import Workload
+from tests.conftest import job
 
 _UNKNOWN = Estimate(1.0, math.nan, math.nan)
 
@@ -217,6 +218,12 @@ def test_more_cores_are_not_slower_and_cost_their_price() -> None:
     assert many.load[8] == pytest.approx(work_s / 5 / 8, rel=0.05)
     for seed in range(3):
         assert _QUESTION.draw(seed).arrival_ms.tolist() == _QUESTION.draw(seed).arrival_ms.tolist()
+
+
+def test_two_tasks_of_an_hour_cost_two_core_hours() -> None:
+    hour = Workload("hour", (job("a", (2, 3_600_000, ())),))
+    question = replace(_QUESTION, workload=hour, cores=(2,), policies=("fair",), num_jobs=1)
+    assert size_cluster(question).of("fair")[0].of("cost_per_job").mean == pytest.approx(0.5 * 2)
 
 
 def test_the_search_for_one_policy_reopens_that_of_another(

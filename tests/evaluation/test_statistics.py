@@ -67,6 +67,12 @@ def test_a_bootstrap_of_more_seeds_than_fit_one_chunk_is_still_sound() -> None:
     assert bootstrap.high == pytest.approx(t.high, abs=2e-3)
 
 
+def test_the_bootstrap_t_extends_further_to_the_side_of_the_long_tail() -> None:
+    values = np.exp(np.random.default_rng(4).normal(0.0, 1.0, 30))
+    estimate = mean_estimate(values, "bootstrap-t", np.random.default_rng(5))
+    assert estimate.high - estimate.mean > 1.3 * (estimate.mean - estimate.low)
+
+
 @pytest.mark.parametrize("count", [4, 10])
 def test_the_intervals_hold_the_truth_about_as_often_as_they_say(count: int) -> None:
     rng = np.random.default_rng(3)

@@ -317,7 +317,7 @@ FAULTS = (
         "decima",
         "cost = rule.stretch[row, column] * (1.0 + scale * levels[column])",
         "cost = rule.stretch[row, column] * (1.0 + scale * column)",
-        "policies/test_rule.py -k stops_paying",
+        "policies/test_rule.py -k price_counts",
     ),
     Fault(
         "graph-forgets-who-waits",

@@ -64,6 +64,16 @@ def test_the_cap_is_where_another_executor_stops_paying() -> None:
     assert decision.limit == 1
 
 
+def test_a_price_counts_the_executors_of_a_level() -> None:
+    # Levels of 1, 2 and 4 executors cost 1 x 2, .9 x 3 and .36 x 5: the last is best.
+    # By their rows, they would cost 1 x 1, .9 x 2 and .36 x 3.
+    stretch = np.array([[1.0, 0.9, 0.36]] * 2)
+    curves = SoloCurves(np.array([1, 2, 4]), stretch, np.array([4_000.0]))
+    simulator = Simulator(batch(job("wide", (4, 1_000, ()))), _FREE, 0)
+    simulator.start()
+    assert _rule(curves, PRICE=math.log(4)).decide(simulator.observe()).limit == 4
+
+
 def test_the_shortest_remaining_work_is_served_first() -> None:
     short = job("short", (2, 1_000, ()))
     long = job("long", (8, 1_000, ()))

@@ -113,6 +113,17 @@ def test_a_job_of_two_stages_runs_to_its_end() -> None:
     assert checked.mirror.counts.finished_tasks == 4
 
 
+def test_a_plan_is_made_when_the_wake_up_time_comes_and_not_before() -> None:
+    checked = CheckedMirror()
+    checked.send(JobArrived(job=job_of("a", (3, ()))))
+    checked.mirror.state.now["wake_ms"][0] = checked.clock_ms + 30
+    plans = checked.mirror.counts.plans
+    checked.send(after_ms=29)
+    assert checked.mirror.counts.plans == plans
+    checked.send(after_ms=1)
+    assert checked.mirror.counts.plans == plans + 1
+
+
 def test_an_open_job_ends_by_its_event_and_its_later_stages_are_revealed() -> None:
     checked = CheckedMirror()
     checked.send(
