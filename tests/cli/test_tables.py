@@ -42,7 +42,7 @@ def test_names_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_times_below_a_second_are_described_with_two_digits() -> None:
     described = describe_workload(Workload("quick", (chain(2, 3, 4),)))
-    facts, spread, jobs = description_tables(described.to_json())
+    facts, spread, jobs = description_tables(described)
     assert "0.024 s of one executor" in facts.columns[1].cells
     assert next(iter(spread.columns[1].cells)) == "0.024"
     assert [next(iter(column.cells)) for column in jobs.columns][4:] == ["0.024", "0.0080", "3.0"]

@@ -341,23 +341,12 @@ def test_job_sets_that_cannot_be_run_are_refused(tmp_path: Path) -> None:
             "--job-set file lists that of every task); leave it out"
         )
     assert "give a workload" in _refused("simulate")
-    for entry, error, words in (
-        (
-            {**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[None]]}]},
-            WorkloadError,
-            "stage 0, task 0: the duration is missing",
-        ),
-        (
-            {**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[1]], "pool": "c"}]},
-            FormatError,
-            'pool "c" is not defined',
-        ),
-        (
-            {**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[1]], "limits": [0]}]},
-            WorkloadError,
-            "a limit of 0 would stall",
-        ),
+    for given, error, words in (
+        ({"task_ms": [[None]]}, FormatError, "jobs.0.task_ms.0.0 is null"),
+        ({"task_ms": [[1]], "pool": "c"}, FormatError, 'pool "c" is not defined'),
+        ({"task_ms": [[1]], "limits": [1, 1]}, WorkloadError, "expected one for each of 1 stages"),
     ):
+        entry = {**_SET, "jobs": [{"arrival_ms": 0, **given}]}
         done = CliRunner().invoke(app, ["simulate", "--job-set", _sets(tmp_path, entry)])
         assert isinstance(done.exception, error)
         assert words in str(done.exception)

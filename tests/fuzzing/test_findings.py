@@ -61,7 +61,8 @@ def test_a_job_set_with_numbers_that_overflow(what: str, value: int, tmp_path: P
 
     path = tmp_path / "sets.json"
     path.write_text(_with("job sets", change))
-    with pytest.raises(FormatError, match=rf"sets\.json: job set 'a'.*{what} is 1000"):
+    place = "jobs.0.2" if what == "arrival" else what
+    with pytest.raises(FormatError, match=rf"sets\.json: sets\.a\.{place} is 1000"):
         read_job_sets(path)
 
 

@@ -125,13 +125,13 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         (
             "p.xml",
             "<allocations><pol/></allocations>",
-            "unknown element <pol> in <allocations>; did you mean 'pool'?",
+            "unknown element in <allocations>: 'pol'; did you mean 'pool'?",
         ),
         ("p.xml", "<allocations><pool/></allocations>", "<pool> 0 has no name"),
         (
             "p.xml",
             '<allocations><pool nam="a"/></allocations>',
-            "unknown attribute 'nam'; did you mean 'name'?",
+            "unknown attribute of <pool> 0: 'nam'; did you mean 'name'?",
         ),
         (
             "p.xml",
@@ -141,9 +141,9 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         (
             "p.xml",
             _POOL % "<wait>1</wait>",
-            "pool 'p': unknown element <wait>; did you mean 'weight'?",
+            "unknown element in pool 'p': 'wait'; did you mean 'weight'?",
         ),
-        ("p.xml", _POOL % '<pool name="q"/>', "unknown element <pool>"),
+        ("p.xml", _POOL % '<pool name="q"/>', "unknown element in pool 'p': 'pool'"),
         ("p.xml", _POOL % "<weight>1</weight><weight>2</weight>", "<weight> is given twice"),
         (
             "p.xml",
@@ -160,16 +160,16 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         ("p.json", "[]", "not an object"),
         ("p.json", "{}", 'no "pools"'),
         ("p.json", '{"pools": []}', '"pools": not an object'),
-        ("p.json", '{"pool": {}}', "unknown key 'pool'; did you mean 'pools'?"),
+        ("p.json", '{"pool": {}}', "unknown key in the file: 'pool'; did you mean 'pools'?"),
         ("p.json", '{"pools": {"p": 1}}', "pool 'p': not an object"),
         ("p.json", '{"pools": {"p": {}, "p": {}}}', "'p' is defined twice; keep one"),
         (
             "p.json",
             '{"pools": {"p": {"minShare": 1}}}',
-            "unknown key 'minShare'; did you mean 'min_share'?",
+            "unknown key in pool 'p': 'minShare'; did you mean 'min_share'?",
         ),
         ("p.json", '{"pools": {"p": {"schedulingMode": "FIFO"}}}', "did you mean 'mode'?"),
-        ("p.json", '{"pools": {"": {}}}', "the name of a pool is ''"),
+        ("p.json", '{"pools": {"": {}}}', "pool '': name is ''"),
         ("p.json", '{"pools": {}, "jobs": {"a": 1}}', "jobs 'a' are assigned to 1"),
         ("p.json", '{"pools": {}, "jobs": {"": "default"}}', "jobs '' are assigned to 'default'"),
         ("p.json", '{"pools": "p\\u0000.xml"}', "it is the path of Spark's file"),

@@ -50,7 +50,7 @@ def test_numbers_of_numpy_make_the_same_workload_as_plain_ones() -> None:
 @pytest.mark.parametrize("setting", ["arrival_ms", "deadline_ms"])
 def test_a_missing_number_of_a_table_is_no_time(setting: str) -> None:
     changes: dict[str, Any] = {setting: float("nan")}
-    with pytest.raises(WorkloadError, match="nan ms"):
+    with pytest.raises(WorkloadError, match="(?i)nan ms"):
         replace(_workload().jobs[0], **changes)
 
 
@@ -74,15 +74,6 @@ def test_the_spread_of_runs_pools_and_input_bytes_come_back(tmp_path: Path) -> N
     assert [job.pool for job in read.jobs] == ["", "bi", "bi", "bi"]
     assert {stage.duration_sigma for stage in read.jobs[2].stages} == {0.2}
     assert {stage.input_bytes for stage in read.jobs[0].stages} == {5.0}
-
-
-def test_a_workload_without_spread_is_written_so_that_older_versions_read_it(
-    tmp_path: Path,
-) -> None:
-    write_workload(_workload(), tmp_path / "w.parcae")
-    with np.load(tmp_path / "w.parcae", allow_pickle=False) as archive:
-        assert json.loads(archive["manifest"].tobytes())["version"] == 1
-        assert not {"work_sigma", "num_runs", "duration_sigma", "input_bytes"} & set(archive.files)
 
 
 def test_an_older_file_has_no_spread_and_keeps_its_fingerprint() -> None:

@@ -71,9 +71,9 @@ def test_the_decima_cluster_model_inflates_later_waves() -> None:
 
 def test_a_description_counts_what_is_there() -> None:
     described = describe_workload(Workload("w", (chain(3, 2, 1_000), chain(2, 3, 2_000))))
-    assert (described.num_jobs, described.num_stages, described.num_tasks) == (2, 5, 12)
-    assert described.total_work_s == 6 + 12
-    assert described.depth == {2: 1, 3: 1}
+    assert [described[f"num_{what}"] for what in ("jobs", "stages", "tasks")] == [2, 5, 12]
+    assert described["total_work_s"] == 6 + 12
+    assert described["depth"] == {2: 1, 3: 1}
 
 
 def test_random_dags_and_samples_depend_on_their_seed_only() -> None:

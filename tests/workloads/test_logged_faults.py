@@ -221,15 +221,15 @@ def test_a_workload_file_keeps_the_counts(tmp_path: Path) -> None:
     again = read_workload(tmp_path / "w.parcae")
     assert again.faults == workload.faults
     assert fingerprint(again) == fingerprint(workload)
-    assert "failed attempts: 1 of 3" in describe_workload(again).faults_in_words
-    assert describe_workload(again).to_json()["faults"]["num_lost_executors"] == 1
+    assert "failed attempts: 1 of 3" in describe_workload(again)["faults_in_words"]
+    assert describe_workload(again)["faults"]["num_lost_executors"] == 1
 
 
 def test_a_workload_without_counts_stays_without_them(tmp_path: Path) -> None:
     write_workload(Workload("plain", (job("a", (1, 10, ())),)), tmp_path / "w.parcae")
     plain = read_workload(tmp_path / "w.parcae")
     assert plain.faults is None
-    assert describe_workload(plain).faults_in_words == "not known"
+    assert describe_workload(plain)["faults_in_words"] == "not known"
 
 
 @pytest.mark.parametrize("broken", [{"num_attempts": -1}, {"num_tries": 3}, [1], 3])

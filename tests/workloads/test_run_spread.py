@@ -224,21 +224,21 @@ def test_a_description_tells_the_spread_and_the_first_runs_left_out() -> None:
         _spread_job(),
     )
     described = describe_workload(Workload("w", jobs, provenance={"first_runs_left_out": "2"}))
-    assert described.runs is not None
-    assert (described.runs.num_jobs, described.runs.num_runs, described.runs.work_sigma.median) == (
+    runs = described["runs"]
+    assert (runs["num_jobs"], runs["num_runs"], runs["work_sigma"]["median"]) == (
         2,
         6,
         0.4,
     )
-    assert described.runs_in_words == (
+    assert described["runs_in_words"] == (
         "sigma of log work: median 0.40, p95 0.49; "
         "of stages' durations: median 0.20, p95 0.20 (6 runs of 2 jobs);"
         " first runs left out: 2"
     )
     plain = describe_workload(Workload("w", (_spread_job(),)))
-    assert plain.runs is None
+    assert plain["runs"] is None
     assert (
-        plain.runs_in_words
+        plain["runs_in_words"]
         == "not known (no job is profiled from several runs); first runs left out: 0"
     )
 

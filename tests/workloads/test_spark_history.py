@@ -13,7 +13,7 @@ import pytest
 from parcae.base.errors import ConfigError, FormatError
 from parcae.workloads.readers import read_workload
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
-from parcae.workloads.spark_log.history import Wanted
+from parcae.workloads.spark_log.history import list_query
 from tests.cli.running import run
 from tests.workloads.history_server_double import Served, serving
 from tests.workloads.spark_log_builder import small_log
@@ -68,9 +68,9 @@ def test_applications_are_chosen_by_date_name_and_number() -> None:
 
 
 def test_the_last_day_belongs_to_the_dates() -> None:
-    wanted = Wanted(min_date="2026-03-31T18:00", max_date="2026-03-31")
-    assert wanted.query["minDate"] == "2026-03-31T18:00:00.000GMT"
-    assert wanted.query["maxDate"] == "2026-03-31T23:59:59.999GMT"
+    query = list_query("2026-03-31T18:00", "2026-03-31")
+    assert query["minDate"] == "2026-03-31T18:00:00.000GMT"
+    assert query["maxDate"] == "2026-03-31T23:59:59.999GMT"
 
 
 def test_logs_that_the_server_cannot_give_or_that_are_compacted_are_left_out() -> None:

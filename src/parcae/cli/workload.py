@@ -125,7 +125,7 @@ def describe(
     Example: parcae workload describe tpch
     """
     loaded = ClusterOptions(parallelism_model=parallelism_model).load(workload)
-    described = describe_workload(loaded).to_json()
+    described = describe_workload(loaded)
     if as_json:
         typer.echo(json.dumps(described, indent=2))
         return

@@ -6,11 +6,12 @@ tables that several stages share are stored once.
 
 from __future__ import annotations
 
+import itertools
 import json
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,27 +37,17 @@ from parcae.workloads.workload import Workload
 FORMAT = "parcae-workload"
 #: The arrays of a file have at most this many bytes (Alibaba's whole trace has a third of it).
 MAX_ARCHIVE_BYTES = 4 << 30
-#: Version 2 adds the spread of a recurring job's runs, its pool, and input bytes. A workload
-#: without any of these is written as version 1, which older versions of Parcae can read.
-PLAIN_VERSION = 1
-VERSION = 2
-#: Names of the arrays in the file. "law" holds the row of each stage's duration table, "law_levels"
-#: the number of parallelism levels of each table.
-_ARRAYS = (
-    "job_stages",
-    "job_arrival_ms",
-    "num_tasks",
-    "num_parents",
-    "parents",
-    "demands",
-    "task_ms",
-    "law",
-    "law_levels",
-    "levels",
-    "sample_counts",
-    "samples",
-)
-_SPREAD_ARRAYS = ("work_sigma", "num_runs", "duration_sigma", "input_bytes")
+#: Version 1 lacks the spread of a recurring job's runs, its pool, and input bytes.
+_VERSIONS = (1, 2)
+#: The arrays with one number for each job or each stage: the field, and its type.
+_OF_JOBS = {"work_sigma": ("work_sigma", np.float64), "num_runs": ("num_runs", np.int64)}
+_OF_STAGES = {
+    "num_tasks": ("num_tasks", np.int64),
+    "task_ms": ("mean_task_ms", np.float64),
+    "duration_sigma": ("duration_sigma", np.float64),
+    "input_bytes": ("input_bytes", np.float64),
+}
+Arrays = dict[str, npt.NDArray[Any]]
 #: Exceptions that numpy, zip and JSON raise on a truncated file or a file of another format.
 _UNREADABLE = (
     OSError,
@@ -76,73 +67,55 @@ _UNREADABLE = (
 
 def write_workload(workload: Workload, path: Path) -> None:
     """Write the workload to `path` atomically: the file is complete or unchanged."""
-    arrays = _flatten(workload)
     manifest = {
         "format": FORMAT,
-        "version": PLAIN_VERSION,
+        "version": _VERSIONS[-1],
         "name": workload.name,
         "weights": workload.weights,
         "provenance": dict(workload.provenance),
         "job_names": [job.name for job in workload.jobs],
+        "job_pools": [job.pool for job in workload.jobs],
         "stage_names": [stage.name for job in workload.jobs for stage in job.stages],
     }
-    if any(not _is_plain(job) for job in workload.jobs):
-        manifest |= {"version": VERSION, "job_pools": [job.pool for job in workload.jobs]}
-        arrays |= _flatten_spread(workload)
     if workload.faults is not None:
         # Versions of Parcae that do not know this entry ignore it.
         manifest["faults"] = asdict(workload.faults)
-    arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
     with replacing(path) as stream:
-        np.savez_compressed(stream, allow_pickle=False, **arrays)
+        np.savez_compressed(stream, allow_pickle=False, manifest=text, **_flatten(workload))
 
 
-def _is_plain(job: JobSpec) -> bool:
-    """Whether version 1 of the format can hold everything about the job."""
-    is_plain = job.work_sigma == 0 and job.num_runs == 1 and not job.pool
-    return is_plain and all(
-        stage.duration_sigma == 0 and stage.input_bytes == 0 for stage in job.stages
-    )
+def _flatten(workload: Workload) -> Arrays:
+    """The arrays of a file.
 
-
-def _flatten_spread(workload: Workload) -> dict[str, npt.NDArray[Any]]:
-    stages = [stage for job in workload.jobs for stage in job.stages]
-    return {
-        "work_sigma": np.array([job.work_sigma for job in workload.jobs], np.float64),
-        "num_runs": np.array([job.num_runs for job in workload.jobs], np.int64),
-        "duration_sigma": np.array([stage.duration_sigma for stage in stages], np.float64),
-        "input_bytes": np.array([stage.input_bytes for stage in stages], np.float64),
-    }
-
-
-def _flatten(workload: Workload) -> dict[str, npt.NDArray[Any]]:
+    "law" has the row of each stage's duration table: stages that share a table store it once.
+    "law_levels" has the number of parallelism levels of each table.
+    """
     jobs = workload.jobs
     stages = [stage for job in jobs for stage in job.stages]
-    arrivals = [-1 if job.arrival_ms is None else job.arrival_ms for job in jobs]
-    return {
-        "job_stages": np.array([len(job.stages) for job in jobs], np.int64),
-        "job_arrival_ms": np.array(arrivals, np.int64),
-        "num_tasks": np.array([stage.num_tasks for stage in stages], np.int64),
-        "num_parents": np.array([len(stage.parents) for stage in stages], np.int64),
-        "parents": np.array([p for stage in stages for p in stage.parents], np.int64),
-        "demands": np.array([(stage.cpu, stage.memory) for stage in stages], np.float64),
-        "task_ms": np.array([stage.mean_task_ms for stage in stages], np.float64),
-        **_flatten_durations([stage.durations for stage in stages]),
-    }
-
-
-def _flatten_durations(of_stages: list[TaskDurations]) -> dict[str, npt.NDArray[Any]]:
-    """The duration tables of all stages; stages that share a table store it once."""
-    # Duration tables are identified by object identity.
-    tables = list({id(table): table for table in of_stages}.values())
-    row = {id(table): index for index, table in enumerate(tables)}
-    levels = [level for table in tables for level in table.levels]
+    # Duration tables are equal only to themselves.
+    row: dict[TaskDurations, int] = {}
+    law = [row.setdefault(stage.durations, len(row)) for stage in stages]
+    tables = list(row)
     lists = [samples for table in tables for wave in Wave for samples in table.by_wave(wave)]
+    whole_numbers = {
+        "job_stages": [len(job.stages) for job in jobs],
+        "job_arrival_ms": [-1 if job.arrival_ms is None else job.arrival_ms for job in jobs],
+        "num_parents": [len(stage.parents) for stage in stages],
+        "parents": [parent for stage in stages for parent in stage.parents],
+        "law": law,
+        "law_levels": [len(table.levels) for table in tables],
+        "levels": [level for table in tables for level in table.levels],
+        "sample_counts": [len(samples) for samples in lists],
+    }
     return {
-        "law": np.array([row[id(table)] for table in of_stages], np.int64),
-        "law_levels": np.array([len(table.levels) for table in tables], np.int64),
-        "levels": np.array(levels, np.int64),
-        "sample_counts": np.array([len(samples) for samples in lists], np.int64),
+        **{name: np.array(values, np.int64) for name, values in whole_numbers.items()},
+        **{
+            name: np.array([getattr(one, field) for one in of], kind)
+            for table, of in ((_OF_JOBS, jobs), (_OF_STAGES, stages))
+            for name, (field, kind) in table.items()
+        },
+        "demands": np.array([(stage.cpu, stage.memory) for stage in stages], np.float64),
         "samples": np.concatenate(lists).astype(np.int64),
     }
 
@@ -156,9 +129,7 @@ def read_workload(path: Path) -> Workload:
         with np.load(path, allow_pickle=False) as archive:
             manifest = parsed_json(path, archive["manifest"].tobytes(), "a manifest")
             _check_manifest(path, manifest)
-            added = _SPREAD_ARRAYS if manifest["version"] >= VERSION else ()
-            arrays = {name: archive[name] for name in (*_ARRAYS, *added)}
-        return _rebuild(manifest, arrays)
+            return _rebuild(manifest, {name: archive[name] for name in archive.files})
     except (FileNotFoundError, IsADirectoryError, PermissionError, FormatError):
         raise
     except WorkloadError as error:
@@ -188,55 +159,28 @@ def _check_size(path: Path) -> None:
 def _check_manifest(path: Path, manifest: Any) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise FormatError(f"{path}: not a Parcae workload file")
-    if manifest.get("version") not in (PLAIN_VERSION, VERSION):
+    if manifest.get("version") not in _VERSIONS:
         raise FormatError(
             f"{path}: workload format version {manifest.get('version')}; "
-            f"this Parcae reads versions {PLAIN_VERSION} to {VERSION}: "
+            f"this Parcae reads versions {_VERSIONS[0]} to {_VERSIONS[-1]}: "
             "update Parcae, or import the workload again"
         )
 
 
-def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Workload:
-    weights = manifest["weights"]
-    jobs = _jobs(manifest, arrays, _stages(manifest, arrays))
+def _rebuild(manifest: dict[str, Any], arrays: Arrays) -> Workload:
+    tables = _duration_tables(arrays)
+    _check_rows(arrays, len(tables))
     faults = manifest.get("faults")
     return Workload(
         manifest["name"],
-        jobs,
-        tuple(weights) if weights else None,
+        _jobs(manifest, arrays, _stages(manifest, arrays, tables)),
+        manifest["weights"] or None,
         manifest["provenance"],
         None if faults is None else LoggedFaults(**faults),
     )
 
 
-def _stages(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> list[StageSpec]:
-    """The stages of all jobs, job after job."""
-    tables = _duration_tables(arrays)
-    _check_rows(arrays, len(tables))
-    starts = np.concatenate([[0], np.cumsum(arrays["num_parents"])])
-    columns = [
-        arrays[name].tolist() for name in ("num_tasks", "law", "demands", "task_ms", "parents")
-    ]
-    num_tasks, table_row, demands, task_ms, parents = columns
-    duration_sigma = _added(arrays, "duration_sigma", len(num_tasks), 0.0)
-    input_bytes = _added(arrays, "input_bytes", len(num_tasks), 0.0)
-    return [
-        StageSpec(
-            num_tasks=num_tasks[i],
-            durations=tables[table_row[i]],
-            parents=tuple(parents[starts[i] : starts[i + 1]]),
-            cpu=demands[i][0],
-            memory=demands[i][1],
-            name=stage_name,
-            mean_task_ms=task_ms[i],
-            duration_sigma=duration_sigma[i],
-            input_bytes=input_bytes[i],
-        )
-        for i, stage_name in enumerate(manifest["stage_names"])
-    ]
-
-
-def _check_rows(arrays: dict[str, npt.NDArray[Any]], num_tables: int) -> None:
+def _check_rows(arrays: Arrays, num_tables: int) -> None:
     """Refuse negative counts, and rows of tables that do not exist."""
     limits = {"num_parents": len(arrays["parents"]), "job_stages": len(arrays["num_tasks"])}
     for name, most in {**limits, "law": num_tables - 1}.items():
@@ -245,35 +189,52 @@ def _check_rows(arrays: dict[str, npt.NDArray[Any]], num_tables: int) -> None:
             raise ValueError(f"{name} is out of range")
 
 
-def _jobs(
-    manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], stages: list[StageSpec]
-) -> tuple[JobSpec, ...]:
+def _rows(
+    arrays: Arrays, names: dict[str, tuple[str, type]], **others: list[Any]
+) -> list[dict[str, Any]]:
+    """The fields of every job or stage; those that older files lack are left out."""
+    columns = {field: arrays[name].tolist() for name, (field, _) in names.items() if name in arrays}
+    columns |= others
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _stages(
+    manifest: dict[str, Any], arrays: Arrays, tables: list[TaskDurations]
+) -> list[StageSpec]:
+    """The stages of all jobs, job after job."""
+    cpu, memory = arrays["demands"].T.tolist()
+    rows = _rows(
+        arrays,
+        _OF_STAGES,
+        cpu=cpu,
+        memory=memory,
+        name=manifest["stage_names"],
+        durations=[tables[row] for row in arrays["law"].tolist()],
+        parents=_split(arrays["parents"].tolist(), arrays["num_parents"]),
+    )
+    return [StageSpec(**row) for row in rows]
+
+
+def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> tuple[JobSpec, ...]:
     names = manifest["job_names"]
-    columns = [
-        names,
-        arrays["job_stages"].tolist(),
-        arrays["job_arrival_ms"].tolist(),
-        _added(arrays, "work_sigma", len(names), 0.0),
-        _added(arrays, "num_runs", len(names), 1),
-        manifest.get("job_pools", [""] * len(names)),
-    ]
-    jobs: list[JobSpec] = []
-    first = 0
-    for name, count, arrival, work_sigma, num_runs, pool in zip(*columns, strict=True):
-        job_stages = tuple(stages[first : first + count])
-        jobs.append(
-            JobSpec(name, job_stages, None if arrival < 0 else arrival, work_sigma, num_runs, pool)
-        )
-        first += count
-    return tuple(jobs)
+    rows = _rows(
+        arrays,
+        _OF_JOBS,
+        name=names,
+        stages=_split(stages, arrays["job_stages"]),
+        arrival_ms=[None if ms < 0 else ms for ms in arrays["job_arrival_ms"].tolist()],
+        pool=manifest.get("job_pools", [""] * len(names)),
+    )
+    return tuple(JobSpec(**row) for row in rows)
 
 
-def _added(arrays: dict[str, npt.NDArray[Any]], name: str, count: int, default: float) -> list[Any]:
-    """An array that version 2 added to the format, or its default for a file of version 1."""
-    return arrays[name].tolist() if name in arrays else [default] * count
+def _split(values: Sequence[Any], counts: npt.NDArray[Any]) -> list[Sequence[Any]]:
+    """The values in groups, the first of `counts[0]` values, and so on."""
+    ends = np.cumsum(counts).tolist()
+    return [values[first:end] for first, end in itertools.pairwise([0, *ends])]
 
 
-def _duration_tables(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]:
+def _duration_tables(arrays: Arrays) -> list[TaskDurations]:
     """The duration tables.
 
     A table has `law_levels` sample lists for each of its waves, wave after wave.
@@ -281,20 +242,13 @@ def _duration_tables(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]
     counts = arrays["sample_counts"]
     if counts.size and (counts.min() < 0 or counts.sum() != len(arrays["samples"])):
         raise ValueError("sample_counts is out of range")
-    ends = np.cumsum(counts).tolist()
-    lists = [arrays["samples"][a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-    tables = []
-    level_row = 0
-    list_row = 0
-    for count in arrays["law_levels"].tolist():
-        levels = tuple(arrays["levels"][level_row : level_row + count].tolist())
-        level_row += count
-        waves = []
-        for _ in range(NUM_WAVES):
-            waves.append(tuple(lists[list_row : list_row + count]))
-            list_row += count
-        tables.append(TaskDurations(levels, *waves))
-    return tables
+    lists = _split(arrays["samples"], counts)
+    levels = _split(arrays["levels"].tolist(), arrays["law_levels"])
+    of_wave = _split(lists, np.repeat(arrays["law_levels"], NUM_WAVES))
+    return [
+        TaskDurations(tuple(of_table), *of_wave[NUM_WAVES * row : NUM_WAVES * (row + 1)])
+        for row, of_table in enumerate(levels)
+    ]
 
 
 BUNDLED = Path(__file__).parent / "bundled"

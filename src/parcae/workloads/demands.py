@@ -14,13 +14,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import s_from_ms
 from parcae.workloads.durations import Samples, TaskDurations
-from parcae.workloads.job import StageSpec
 from parcae.workloads.spark_log.profile import scaled
 from parcae.workloads.stage_table import MAX_DURATION_MS
 from parcae.workloads.workload import Workload
@@ -46,19 +46,13 @@ def with_parallelism_model(workload: Workload, name: str) -> Workload:
     if name == "none":
         return workload
     # Stages that share a duration table share the scaled table, too.
-    scaled: dict[int, TaskDurations] = {}
-
-    def scaled_stage(stage: StageSpec) -> StageSpec:
-        key = id(stage.durations)
-        if key not in scaled:
-            scaled[key] = _inflated(stage.durations)
-        return replace(stage, durations=scaled[key])
-
+    inflated = cache(_inflated)
+    scaled = workload.with_stages(lambda one: replace(one, durations=inflated(one.durations)))
     provenance = {
         **workload.provenance,
         "parallelism model": "decima-cluster: median ratios of the Decima authors' cluster",
     }
-    return replace(workload.with_stages(scaled_stage), provenance=provenance)
+    return replace(scaled, provenance=provenance)
 
 
 def _inflated(durations: TaskDurations) -> TaskDurations:
@@ -70,24 +64,19 @@ def _inflated(durations: TaskDurations) -> TaskDurations:
     highest = durations.levels[-1]
     kept = 0 if highest <= _LEVELS[0] else len(durations.levels)
     above = [level for level in _LEVELS if level > highest or kept == 0]
-    first_ratios = _ratios_to(highest, above, _FIRST_WAVE)
-    later_ratios = _ratios_to(highest, above, _LATER_WAVES)
-    fresh, first, rest = durations.fresh[-1], durations.first[-1], durations.rest[-1]
+    at = [highest, *above]
+
+    def waves(measured: tuple[Samples, ...], of_levels: Sequence[float]) -> tuple[Samples, ...]:
+        at_highest, *ratios = np.interp(at, _LEVELS, of_levels).tolist()
+        scaled_up = (np.rint(measured[-1] * (ratio / at_highest)) for ratio in ratios)
+        return (*measured[:kept], *(one.astype(np.int64) for one in scaled_up))
+
     return TaskDurations(
         (*durations.levels[:kept], *above),
-        (*durations.fresh[:kept], *(_scale(fresh, ratio) for ratio in first_ratios)),
-        (*durations.first[:kept], *(_scale(first, ratio) for ratio in first_ratios)),
-        (*durations.rest[:kept], *(_scale(rest, ratio) for ratio in later_ratios)),
+        waves(durations.fresh, _FIRST_WAVE),
+        waves(durations.first, _FIRST_WAVE),
+        waves(durations.rest, _LATER_WAVES),
     )
-
-
-def _ratios_to(measured: int, levels: Sequence[int], ratios: Sequence[float]) -> list[float]:
-    at_measured, *at_levels = np.interp([measured, *levels], _LEVELS, ratios).tolist()
-    return [ratio / at_measured for ratio in at_levels]
-
-
-def _scale(samples: Samples, ratio: float) -> Samples:
-    return np.asarray(np.rint(samples * ratio), np.int64)
 
 
 #: A function that returns a changed workload and a description of the change.
@@ -104,11 +93,10 @@ def prepare(workload: Workload, steps: Sequence[Step]) -> tuple[Workload, tuple[
     for step in steps:
         workload, note = step(workload)
         notes.append(note)
-    before = workload.provenance.get("prepared")
-    words = "; ".join([*([before] if before else []), *notes])
-    return replace(
-        workload, provenance={**workload.provenance, "prepared": words}
-    ) if notes else workload, tuple(notes)
+    if notes:
+        words = "; ".join(filter(None, [workload.provenance.get("prepared"), *notes]))
+        workload = replace(workload, provenance={**workload.provenance, "prepared": words})
+    return workload, tuple(notes)
 
 
 def _share(value: float, what: str) -> float:
@@ -130,16 +118,14 @@ def without_largest(quantile: float) -> Step:
     def step(workload: Workload) -> tuple[Workload, str]:
         work = np.array([job.work_ms for job in workload.jobs])
         limit = float(np.quantile(work, quantile))
-        is_kept = work <= limit
-        left_out = int((~is_kept).sum())
-        total = float(work.sum())
+        too_large = work > limit
         note = (
-            f"{left_out} of {len(work)} jobs were left out: "
+            f"{too_large.sum()} of {len(work)} jobs were left out: "
             f"those with more work than the {quantile:g} quantile, "
             f"{s_from_ms(limit):,.0f} s of one executor; "
-            f"they had {work[~is_kept].sum() / max(1.0, total):.2%} of all work"
+            f"they had {work[too_large].sum() / max(1.0, work.sum()):.2%} of all work"
         )
-        return _kept(workload, [row for row, kept in enumerate(is_kept.tolist()) if kept]), note
+        return _kept(workload, np.flatnonzero(~too_large).tolist()), note
 
     return step
 
@@ -160,38 +146,32 @@ def with_work(factor: float) -> Step:
         raise ConfigError(f"the factor of the work is {factor:g}; write a number above 0, e.g. 10")
 
     def step(workload: Workload) -> tuple[Workload, str]:
-        tables = [stage.durations for job in workload.jobs for stage in job.stages]
-        longest_ms = max(map(_longest_ms, tables))
+        tables = {stage.durations for job in workload.jobs for stage in job.stages}
+        longest_ms = max(int(table.all_samples.max()) for table in tables)
         if longest_ms * factor > MAX_DURATION_MS:
             raise ConfigError(
                 f"the factor of the work is {factor:g}, which makes the longest task, of "
                 f"{longest_ms:,} ms, longer than {MAX_DURATION_MS:,} ms; choose a smaller one"
             )
         # Stages that share a duration table share the scaled table, too.
-        scaled: dict[int, TaskDurations] = {}
-
-        def change(stage: StageSpec) -> StageSpec:
-            table = stage.durations
-            durations = scaled.setdefault(id(table), _multiplied(table, factor))
-            return replace(stage, durations=durations, mean_task_ms=stage.mean_task_ms * factor)
-
-        return workload.with_stages(change), f"all task durations were multiplied by {factor:g}"
+        multiplied = cache(lambda table: _multiplied(table, factor))
+        larger = workload.with_stages(
+            lambda stage: replace(
+                stage,
+                durations=multiplied(stage.durations),
+                mean_task_ms=stage.mean_task_ms * factor,
+            )
+        )
+        return larger, f"all task durations were multiplied by {factor:g}"
 
     return step
 
 
-def _longest_ms(table: TaskDurations) -> int:
-    waves = (table.fresh, table.first, table.rest)
-    samples = [one for wave in waves for one in wave if len(one)]
-    return max((int(one.max()) for one in samples), default=0)
-
-
 def _multiplied(table: TaskDurations, factor: float) -> TaskDurations:
-
-    def wave(samples: tuple[Samples, ...]) -> tuple[Samples, ...]:
-        return tuple(scaled(one, factor) for one in samples)
-
-    return TaskDurations(table.levels, wave(table.fresh), wave(table.first), wave(table.rest))
+    waves = (table.fresh, table.first, table.rest)
+    return TaskDurations(
+        table.levels, *(tuple(scaled(samples, factor) for samples in wave) for wave in waves)
+    )
 
 
 def in_memory_units(quantile: float) -> Step:
@@ -284,8 +264,7 @@ def half(which: str) -> Step:
         order = np.argsort([job.arrival_ms or 0 for job in workload.jobs], kind="stable").tolist()
         middle = len(order) // 2
         rows = order[:middle] if which == "first" else order[middle:]
-        return _kept(
-            workload, rows
-        ), f"the {which} half by arrival: {len(rows)} of {len(order)} jobs"
+        note = f"the {which} half by arrival: {len(rows)} of {len(order)} jobs"
+        return _kept(workload, rows), note
 
     return step

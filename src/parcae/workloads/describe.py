@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from parcae.base.errors import ConfigError
 from parcae.base.texts import s_from_ms
 from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.import_report import counted
-from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import Workload
 
 #: The description reports how much of the work the largest jobs hold, for this share of the jobs,
@@ -30,96 +30,45 @@ MEASURED_ALONE = "measured_alone"
 FIRST_RUNS_LEFT_OUT = "first_runs_left_out"
 
 
-@dataclass(frozen=True)
-class Spread:
+def _spread(values: list[float]) -> dict[str, float]:
     """Mean, median, 95th percentile and maximum of one quantity over the jobs."""
-
-    mean: float
-    median: float
-    p95: float
-    max: float
-
-    @classmethod
-    def of(cls, values: list[float]) -> Spread:
-        """Compute the spread of `values`."""
-        array = np.asarray(values, np.float64)
-        return cls(
-            float(array.mean()),
-            float(np.median(array)),
-            float(np.percentile(array, 95)),
-            float(array.max()),
-        )
+    return {
+        "mean": float(np.mean(values)),
+        "median": float(np.median(values)),
+        "p95": float(np.percentile(values, 95)),
+        "max": float(max(values)),
+    }
 
 
-@dataclass(frozen=True)
-class SpreadOfRuns:
-    """How much the runs of recurring jobs differ, as standard deviations of logarithms."""
+def _spread_of_runs(jobs: Sequence[JobSpec]) -> dict[str, Any] | None:
+    """How much the runs of recurring jobs differ, as standard deviations of logarithms.
 
-    num_jobs: int
-    num_runs: int
-    work_sigma: Spread
-    duration_sigma: Spread
-
-    def __str__(self) -> str:
-        work = self.work_sigma
-        stage = self.duration_sigma
-        return (
-            f"sigma of log work: median {work.median:.2f}, p95 {work.p95:.2f}; "
-            f"of stages' durations: median {stage.median:.2f}, p95 {stage.p95:.2f} "
-            f"({self.num_runs:,} runs of {counted(self.num_jobs, 'job')})"
-        )
-
-
-def spread_of_recurring_jobs(jobs: Sequence[JobSpec]) -> SpreadOfRuns | None:
-    """The spread of the runs of the jobs that were profiled from several runs; None without such
-    jobs.
+    Only jobs that were profiled from several runs count; without such jobs it is None.
     """
     repeated = [job for job in jobs if job.num_runs > 1]
     if not repeated:
         return None
-    return SpreadOfRuns(
-        num_jobs=len(repeated),
-        num_runs=sum(job.num_runs for job in repeated),
-        work_sigma=Spread.of([job.work_sigma for job in repeated]),
-        duration_sigma=Spread.of(
+    return {
+        "num_jobs": len(repeated),
+        "num_runs": sum(job.num_runs for job in repeated),
+        "work_sigma": _spread([job.work_sigma for job in repeated]),
+        "duration_sigma": _spread(
             [stage.duration_sigma for job in repeated for stage in job.stages]
         ),
+    }
+
+
+def spread_in_words(jobs: Sequence[JobSpec]) -> str:
+    """The spread of the runs of recurring jobs in words; "" if it is not known."""
+    spread = _spread_of_runs(jobs)
+    if spread is None:
+        return ""
+    work, stage = spread["work_sigma"], spread["duration_sigma"]
+    return (
+        f"sigma of log work: median {work['median']:.2f}, p95 {work['p95']:.2f}; "
+        f"of stages' durations: median {stage['median']:.2f}, p95 {stage['p95']:.2f} "
+        f"({spread['num_runs']:,} runs of {counted(spread['num_jobs'], 'job')})"
     )
-
-
-@dataclass(frozen=True)
-class WorkloadDescription:
-    """The output of `parcae workload describe`; times are in seconds."""
-
-    name: str
-    fingerprint: str
-    num_jobs: int
-    num_stages: int
-    num_tasks: int
-    total_work_s: float
-    work_s: Spread
-    critical_path_s: Spread
-    average_width: Spread
-    stages_per_job: Spread
-    tasks_per_job: Spread
-    depth: dict[int, int]
-    share_of_work_in_top_23_percent: float
-    parallelism_levels: tuple[int, ...]
-    samples_by_wave: dict[str, int]
-    cpu: tuple[float, float]
-    memory: tuple[float, float]
-    is_recorded: bool
-    recorded_span_s: float | None
-    runs: SpreadOfRuns | None
-    runs_in_words: str
-    faults: dict[str, Any] | None
-    faults_in_words: str
-    provenance: dict[str, str]
-    jobs: tuple[dict[str, Any], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The description as plain dicts, lists and numbers."""
-        return asdict(self)
 
 
 def fingerprint(workload: Workload) -> str:
@@ -130,7 +79,7 @@ def fingerprint(workload: Workload) -> str:
     workloads keep their fingerprints.
     """
     digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
-    table_index: dict[int, int] = {}
+    table_index: dict[TaskDurations, int] = {}
     for job in workload.jobs:
         digest.update(repr((job.name, job.arrival_ms)).encode())
         if job.work_sigma > 0 or job.pool:
@@ -138,32 +87,20 @@ def fingerprint(workload: Workload) -> str:
         for stage in job.stages:
             # Stages may share one duration table. Its samples are hashed once; later stages refer
             # to its number.
-            shared = table_index.get(id(stage.durations))
-            digest.update(_stage_bytes(stage, shared))
+            table = stage.durations
+            shared = table_index.get(table)
+            # Whole numbers, too: files have them as floats.
+            amounts = map(float, (stage.cpu, stage.memory, stage.mean_task_ms))
+            digest.update(repr((stage.num_tasks, stage.parents, *amounts, shared)).encode())
+            if stage.duration_sigma > 0 or stage.input_bytes > 0:
+                added = ("stage", float(stage.duration_sigma), float(stage.input_bytes))
+                digest.update(repr(added).encode())
             if shared is None:
-                table_index[id(stage.durations)] = len(table_index)
-                digest.update(_duration_bytes(stage.durations))
+                table_index[table] = len(table_index)
+                digest.update(repr(table.levels).encode())
+                for samples in (*table.fresh, *table.first, *table.rest):
+                    digest.update(b"%d:" % len(samples) + samples.tobytes())
     return digest.hexdigest()[:16]
-
-
-def _stage_bytes(stage: StageSpec, shared: int | None) -> bytes:
-    """What a stage adds to the fingerprint; `shared` is the number of its duration table."""
-    # Whole numbers, too: files have them as floats.
-    cpu, memory, task_ms = (float(x) for x in (stage.cpu, stage.memory, stage.mean_task_ms))
-    facts = (stage.num_tasks, stage.parents, cpu, memory, task_ms, shared)
-    text = repr(facts)
-    if stage.duration_sigma > 0 or stage.input_bytes > 0:
-        text += repr(("stage", float(stage.duration_sigma), float(stage.input_bytes)))
-    return text.encode()
-
-
-def _duration_bytes(durations: TaskDurations) -> bytes:
-    """What a duration table adds to the fingerprint."""
-    parts = [repr(durations.levels).encode()]
-    for wave in Wave:
-        for samples in durations.by_wave(wave):
-            parts.append(b"%d:" % len(samples) + samples.tobytes())
-    return b"".join(parts)
 
 
 def depth(job: JobSpec) -> int:
@@ -171,82 +108,65 @@ def depth(job: JobSpec) -> int:
     return int(max(job.downstream_ms([1.0] * len(job.stages))))
 
 
-def describe_workload(workload: Workload) -> WorkloadDescription:
-    """Compute the summary statistics of a workload."""
+def describe_workload(workload: Workload) -> dict[str, Any]:
+    """The summary statistics of a workload, as `parcae workload describe --json` prints them.
+
+    Times are in seconds.
+    """
     jobs = workload.jobs
     work = [s_from_ms(job.work_ms) for job in jobs]
     stages = [stage for job in jobs for stage in job.stages]
-    tables = list({id(stage.durations): stage.durations for stage in stages}.values())
-    return WorkloadDescription(
-        name=workload.name,
-        fingerprint=fingerprint(workload),
-        num_jobs=len(jobs),
-        num_stages=len(stages),
-        num_tasks=workload.num_tasks,
-        total_work_s=sum(work),
-        work_s=Spread.of(work),
-        critical_path_s=Spread.of([s_from_ms(job.critical_path_ms) for job in jobs]),
-        average_width=Spread.of([job.average_width for job in jobs]),
-        stages_per_job=Spread.of([len(job.stages) for job in jobs]),
-        tasks_per_job=Spread.of([job.num_tasks for job in jobs]),
-        depth=dict(sorted(Counter(depth(job) for job in jobs).items())),
-        share_of_work_in_top_23_percent=_top_share(work),
-        parallelism_levels=tuple(sorted({level for table in tables for level in table.levels})),
-        samples_by_wave={wave.name.lower(): _num_samples(tables, wave) for wave in Wave},
-        cpu=_range([stage.cpu for stage in stages]),
-        memory=_range([stage.memory for stage in stages]),
-        is_recorded=workload.is_recorded,
-        recorded_span_s=_recorded_span_s(workload),
-        runs=spread_of_recurring_jobs(jobs),
-        runs_in_words=_runs_in_words(workload),
-        faults=None if workload.faults is None else asdict(workload.faults),
-        faults_in_words=str(workload.faults or "not known"),
-        provenance=dict(workload.provenance),
-        jobs=tuple(_row(job) for job in jobs),
-    )
-
-
-def _top_share(work: list[float]) -> float:
-    """Share of the work in the largest jobs; a workload of empty tasks has no work and gets 0."""
-    top = sorted(work, reverse=True)[: max(1, round(TOP_SHARE * len(work)))]
-    return sum(top) / sum(work) if sum(work) > 0 else 0.0
-
-
-def _num_samples(tables: list[TaskDurations], wave: Wave) -> int:
-    return sum(len(samples) for table in tables for samples in table.by_wave(wave))
-
-
-def _range(values: list[float]) -> tuple[float, float]:
-    return min(values), max(values)
-
-
-def _recorded_span_s(workload: Workload) -> float | None:
-    """Seconds between the first and the last recorded arrival, if all arrivals are recorded."""
-    if not workload.is_recorded:
-        return None
-    arrivals = [job.arrival_ms for job in workload.jobs if job.arrival_ms is not None]
-    return s_from_ms(max(arrivals) - min(arrivals))
-
-
-def _runs_in_words(workload: Workload) -> str:
-    spread = spread_of_recurring_jobs(workload.jobs)
-    kept = str(spread) if spread else "not known (no job is profiled from several runs)"
+    tables = {stage.durations for stage in stages}
+    largest = sorted(work, reverse=True)[: max(1, round(TOP_SHARE * len(work)))]
+    arrivals = [job.arrival_ms for job in jobs if job.arrival_ms is not None]
+    spread = spread_in_words(jobs) or "not known (no job is profiled from several runs)"
     left_out = workload.provenance.get(FIRST_RUNS_LEFT_OUT, "0")
-    return f"{kept}; first runs left out: {left_out}"
-
-
-def _row(job: JobSpec) -> dict[str, Any]:
     return {
-        "name": job.name,
-        "stages": len(job.stages),
-        "tasks": job.num_tasks,
-        "depth": depth(job),
-        "work_s": s_from_ms(job.work_ms),
-        "critical_path_s": s_from_ms(job.critical_path_ms),
-        "average_width": job.average_width,
-        "work_sigma": job.work_sigma,
-        "num_runs": job.num_runs,
-        "pool": job.pool,
+        "name": workload.name,
+        "fingerprint": fingerprint(workload),
+        "num_jobs": len(jobs),
+        "num_stages": len(stages),
+        "num_tasks": workload.num_tasks,
+        "total_work_s": sum(work),
+        "work_s": _spread(work),
+        "critical_path_s": _spread([s_from_ms(job.critical_path_ms) for job in jobs]),
+        "average_width": _spread([job.average_width for job in jobs]),
+        "stages_per_job": _spread([len(job.stages) for job in jobs]),
+        "tasks_per_job": _spread([job.num_tasks for job in jobs]),
+        "depth": dict(sorted(Counter(depth(job) for job in jobs).items())),
+        # A workload of empty tasks has no work.
+        "share_of_work_in_top_23_percent": sum(largest) / sum(work) if sum(work) > 0 else 0.0,
+        "parallelism_levels": sorted({level for table in tables for level in table.levels}),
+        "samples_by_wave": {
+            wave.name.lower(): sum(len(one) for table in tables for one in table.by_wave(wave))
+            for wave in Wave
+        },
+        "cpu": [min(stage.cpu for stage in stages), max(stage.cpu for stage in stages)],
+        "memory": [min(stage.memory for stage in stages), max(stage.memory for stage in stages)],
+        "is_recorded": workload.is_recorded,
+        "recorded_span_s": (
+            s_from_ms(max(arrivals) - min(arrivals)) if workload.is_recorded else None
+        ),
+        "runs": _spread_of_runs(jobs),
+        "runs_in_words": f"{spread}; first runs left out: {left_out}",
+        "faults": None if workload.faults is None else asdict(workload.faults),
+        "faults_in_words": str(workload.faults or "not known"),
+        "provenance": dict(workload.provenance),
+        "jobs": [
+            {
+                "name": job.name,
+                "stages": len(job.stages),
+                "tasks": job.num_tasks,
+                "depth": depth(job),
+                "work_s": s_from_ms(job.work_ms),
+                "critical_path_s": s_from_ms(job.critical_path_ms),
+                "average_width": job.average_width,
+                "work_sigma": job.work_sigma,
+                "num_runs": job.num_runs,
+                "pool": job.pool,
+            }
+            for job in jobs
+        ],
     }
 
 

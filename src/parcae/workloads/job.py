@@ -76,16 +76,8 @@ class LoggedFaults:
 def combined(counts: Sequence[LoggedFaults]) -> LoggedFaults:
     """The counts of several applications together; cores are those of the longest-running one."""
     longest = max(counts, key=lambda one: one.executor_ms)
-    return LoggedFaults(
-        num_attempts=sum(one.num_attempts for one in counts),
-        num_failed=sum(one.num_failed for one in counts),
-        num_speculative=sum(one.num_speculative for one in counts),
-        num_lost_executors=sum(one.num_lost_executors for one in counts),
-        executor_ms=sum(one.executor_ms for one in counts),
-        executor_cores=longest.executor_cores,
-        num_restarts=sum(one.num_restarts for one in counts),
-        restarts_ms=sum(one.restarts_ms for one in counts),
-    )
+    sums = {name: sum(getattr(one, name) for one in counts) for name in vars(longest)}
+    return LoggedFaults(**{**sums, "executor_cores": longest.executor_cores})
 
 
 #: Beyond it, `exp` of half a variance exceeds every work that is allowed.
@@ -145,19 +137,12 @@ class StageSpec:
             )
         object.__setattr__(self, "num_tasks", int(self.num_tasks))
         object.__setattr__(self, "parents", tuple(sorted({int(p) for p in self.parents})))
-        for what, value in (("cpu", self.cpu), ("memory", self.memory)):
-            if not _is_amount(value):
-                raise WorkloadError(
-                    f"stage {self.name!r}: {what} demand is {value}; it must be a number >= 0"
-                )
         if self.mean_task_ms == -1.0:
             object.__setattr__(self, "mean_task_ms", self.durations.mean_ms)
-        elif not _is_amount(self.mean_task_ms):
-            raise WorkloadError(
-                f"stage {self.name!r}: mean task duration is {self.mean_task_ms} ms; "
-                "it must be >= 0"
-            )
         for what, value in (
+            ("cpu demand", self.cpu),
+            ("memory demand", self.memory),
+            ("mean task duration", self.mean_task_ms),
             ("duration sigma", self.duration_sigma),
             ("number of input bytes", self.input_bytes),
         ):
@@ -205,46 +190,35 @@ class JobSpec:
     num_runs: int = 1
     pool: str = ""
     deadline_ms: int | None = None
+    #: Stage indices, parents before children.
+    topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))
         if not self.stages:
             raise WorkloadError(f"job {self.name!r} has no stages; a job needs at least one")
-        if self.arrival_ms is not None and not self.arrival_ms >= 0:
-            raise WorkloadError(
-                f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0"
-            )
+        if self.arrival_ms is not None:
+            if not 0 <= self.arrival_ms <= limits.LARGEST_ARRIVAL_MS:
+                raise WorkloadError(
+                    f"job {self.name!r} arrives at {shown(self.arrival_ms)} ms; a time is from 0 "
+                    f"to {limits.LARGEST_ARRIVAL_MS:g} ms"
+                )
+            # A plain number, as in files: the fingerprint has it as text.
+            object.__setattr__(self, "arrival_ms", int(self.arrival_ms))
         if self.deadline_ms is not None and not self.deadline_ms > 0:
             raise WorkloadError(
                 f"job {self.name!r}: the deadline is {self.deadline_ms} ms after arrival; "
                 "it must be above 0"
             )
-        if self.arrival_ms is not None and self.arrival_ms > limits.LARGEST_ARRIVAL_MS:
-            raise WorkloadError(
-                f"job {self.name!r} arrives at {shown(self.arrival_ms)} ms; at most "
-                f"{limits.LARGEST_ARRIVAL_MS:g} ms is a time"
-            )
         if not _is_amount(self.work_sigma):
             raise WorkloadError(
                 f"job {self.name!r}: the work sigma is {self.work_sigma}; it must be a number >= 0"
             )
-        # Plain numbers, as in files: the fingerprint has them as text.
         object.__setattr__(self, "work_sigma", float(self.work_sigma))
-        if self.arrival_ms is not None:
-            object.__setattr__(self, "arrival_ms", int(self.arrival_ms))
         if self.num_runs < 1:
             raise WorkloadError(
                 f"job {self.name!r}: a profile of {self.num_runs} runs; it needs at least one"
             )
-        self._check_parents()
-        object.__setattr__(self, "topological_order", self._topological_order())
-        if self.work_ms > limits.LARGEST_WORK_MS:
-            raise WorkloadError(
-                f"job {self.name!r} has {self.work_ms:g} ms of work; at most "
-                f"{limits.LARGEST_WORK_MS:g} ms can be summed"
-            )
-
-    def _check_parents(self) -> None:
         for index, stage in enumerate(self.stages):
             for parent in stage.parents:
                 if not 0 <= parent < len(self.stages):
@@ -252,18 +226,18 @@ class JobSpec:
                         f"job {self.name!r}, stage {index}: parent {parent} does not exist "
                         f"(0..{len(self.stages) - 1})"
                     )
-
-    topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
-
-    def _topological_order(self) -> tuple[int, ...]:
-        """Stage indices, parents before children."""
         order, stuck = topological_order([stage.parents for stage in self.stages])
         if stuck:
             raise WorkloadError(
                 f"job {self.name!r} has a cycle through some of its stages {stuck}; "
                 "a job must be a DAG"
             )
-        return tuple(order)
+        object.__setattr__(self, "topological_order", tuple(order))
+        if self.work_ms > limits.LARGEST_WORK_MS:
+            raise WorkloadError(
+                f"job {self.name!r} has {self.work_ms:g} ms of work; at most "
+                f"{limits.LARGEST_WORK_MS:g} ms can be summed"
+            )
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -326,11 +300,8 @@ class JobSpec:
 
         Source: Duan & Wu, section III.
         """
-        return (
-            self.work_ms / self.critical_path_ms
-            if self.critical_path_ms > 0
-            else float(self.num_tasks)
-        )
+        path_ms = self.critical_path_ms
+        return self.work_ms / path_ms if path_ms > 0 else float(self.num_tasks)
 
     def at(self, arrival_ms: int | None) -> JobSpec:
         """The same job with another arrival time."""

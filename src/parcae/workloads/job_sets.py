@@ -5,23 +5,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from parcae.base.errors import ConfigError, FormatError, WorkloadError
-from parcae.base.loader import number, parsed_json, read_file, shown, whole_number
+from parcae.base.errors import ConfigError, FormatError, WorkloadError, problem
+from parcae.base.loader import parsed_json, read_file, shown
 from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
 from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
 from parcae.workloads.workload import Int64Array, JobSequence, Workload
 
-#: Larger times (31 years) are mistakes.
-_LARGEST_MS = 10**12
-_JOB_SET_LAYOUT = '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}'
+#: Larger times (35 years), durations and limits are mistakes; their sums stay far below the largest
+#: int64.
+_LARGEST = 1 << 40
+
+
+def _not_text(value: Any) -> Any:
+    if isinstance(value, str | bool):
+        raise ValueError("Input should be a number")
+    return value
+
+
+_Count = Annotated[int, BeforeValidator(_not_text), Field(ge=0, le=_LARGEST)]
+_Positive = Annotated[_Count, Field(ge=1)]
+_Cores = Annotated[_Positive, Field(le=MOST_EXECUTORS)]
+_Tier = Annotated[float, BeforeValidator(_not_text), Field(ge=-_LARGEST, le=_LARGEST)]
+_File = TypeVar("_File", bound=BaseModel)
+
+
+def _read(path: Path, model: type[_File], layout: str) -> _File:
+    """The content of a JSON file; the first thing that is wrong is refused with its place."""
+    data = parsed_json(path, read_file(path), layout)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        given = "missing" if first["type"] == "missing" else shown(first["input"])
+        raise FormatError(
+            f"{path}: {where} is {given}: {problem(first)}; expected {layout}"
+        ) from None
+
+
+def _in_order_of_file(job_of_row: Int64Array, values: npt.ArrayLike) -> list[int]:
+    """Values per job in order of arrival, in the order of the file instead."""
+    placed = np.empty(len(job_of_row), np.int64)
+    placed[job_of_row] = values
+    return placed.tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +86,7 @@ class JobSet:
         """The job sequence in order of arrival (ties: by position in the file)."""
         index = {job.name: row for row, job in enumerate(workload.jobs)}
         # Name all missing jobs in one message.
-        missing = sorted({name for name in self.job_names if name not in index})
+        missing = sorted(set(self.job_names) - index.keys())
         if missing:
             raise WorkloadError(
                 f"job set {self.id!r}: workload {workload.name!r} has no job {', '.join(missing)}"
@@ -60,11 +94,20 @@ class JobSet:
         rows = np.array([index[name] for name in self.job_names], np.int64)
         return JobSequence(workload, rows[self._order], self.arrival_ms[self._order])
 
-    def by_position(self, values: Int64Array) -> list[int]:
+    def by_position(self, values: npt.ArrayLike) -> list[int]:
         """Reorder results per job from the order of arrival to the order of the file."""
-        placed = np.empty(len(values), np.int64)
-        placed[self._order] = values
-        return [int(v) for v in placed]
+        return _in_order_of_file(self._order, values)
+
+
+class _SetEntry(BaseModel):
+    exec: _Cores
+    jobs: list[tuple[int, str, _Count]] = Field(min_length=1)
+    moving_delay: _Count = 2_000
+    warmup_delay: _Count = 1_000
+
+
+class _SetFile(BaseModel):
+    sets: dict[str, _SetEntry] = Field(min_length=1)
 
 
 @saying_what_reads("job-sets")
@@ -74,37 +117,19 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
     The layout is {"sets": {id: {"exec": E, "jobs": [[query, size, arrival ms], ...]}}}. A set may
     also have `moving_delay` and `warmup_delay` in ms; the defaults are 2000 and 1000.
     """
-    data = parsed_json(path, read_file(path), _JOB_SET_LAYOUT)
-    sets = data.get("sets") if isinstance(data, dict) else None
-    if not isinstance(sets, dict) or not sets:
-        raise FormatError(f'{path}: no "sets"; expected {_LAYOUT}')
-    return {set_id: _job_set(path, set_id, entry) for set_id, entry in sets.items()}
-
-
-def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
-    try:
-        # Profiles are named by query and input size, as in `tpch_profiles`.
-        jobs = [(f"q{int(query)}-{size}", int(arrival)) for query, size, arrival in entry["jobs"]]
-        executors = int(entry["exec"])
-        moving = int(entry.get("moving_delay", 2_000))
-        warmup = int(entry.get("warmup_delay", 1_000))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise FormatError(
-            f"{path}: job set {set_id!r} is not "
-            f'{{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'
-        ) from None
-    where = f"{path}: job set {set_id!r}"
-    if not jobs:
-        raise FormatError(f"{where} needs jobs")
-    whole_number(f"{where}: exec", executors, 1, MOST_EXECUTORS)
-    whole_number(f"{where}: moving_delay", moving, 0, _LARGEST_MS)
-    whole_number(f"{where}: warmup_delay", warmup, 0, _LARGEST_MS)
-    names = tuple(name for name, _ in jobs)
-    arrivals = [
-        whole_number(f"{where}, job {row}: the arrival", arrival, 0, _LARGEST_MS)
-        for row, (_, arrival) in enumerate(jobs)
-    ]
-    return JobSet(set_id, executors, moving, warmup, names, np.array(arrivals, np.int64))
+    file = _read(path, _SetFile, '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}')
+    return {
+        name: JobSet(
+            name,
+            entry.exec,
+            entry.moving_delay,
+            entry.warmup_delay,
+            # Profiles are named by query and input size, as in `tpch_profiles`.
+            tuple(f"q{query}-{size}" for query, size, _ in entry.jobs),
+            np.array([arrival for *_, arrival in entry.jobs], np.int64),
+        )
+        for name, entry in file.sets.items()
+    }
 
 
 #: The value of "format" in files of such sets.
@@ -114,9 +139,52 @@ _LAYOUT = (
     ' "pools": {"p": {"weight": 1, "min_share": 0}}, "jobs": [{"arrival_ms": 0, "edges": [[0, 1]],'
     ' "task_ms": [[5, 6], [7]], "pool": "p", "tier": 0, "limits": [2, 2]}]}]}'
 )
-_POOL_KEYS = ("weight", "min_share", "mode")
-#: Upper bound of durations, arrivals and limits, so that sums stay far below the largest int64.
-_LARGEST = 1 << 40
+
+
+class _JobEntry(BaseModel):
+    arrival_ms: _Count
+    task_ms: list[Annotated[list[_Count], Field(min_length=1)]] = Field(min_length=1)
+    edges: list[tuple[_Count, _Count]] = []
+    pool: str = DEFAULT_POOL
+    tier: _Tier = 0.0
+    limits: tuple[_Positive, ...] | None = None
+
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages with their tasks in the order of the file."""
+        parents: list[list[int]] = [[] for _ in self.task_ms]
+        for parent, child in self.edges:
+            if max(parent, child) >= len(parents):
+                raise WorkloadError(
+                    f"edge {[parent, child]} names a stage that does not exist "
+                    f"(0..{len(parents) - 1})"
+                )
+            parents[child].append(parent)
+        if self.limits is not None and len(self.limits) != len(parents):
+            raise WorkloadError(
+                f"limits are {list(self.limits)}; expected one for each of {len(parents)} stages"
+            )
+        return tuple(
+            StageSpec(
+                len(tasks),
+                TaskDurations.of(np.array(tasks, np.int64)),
+                tuple(parents_of_stage),
+                mean_task_ms=sum(tasks) / len(tasks),
+            )
+            for tasks, parents_of_stage in zip(self.task_ms, parents, strict=True)
+        )
+
+
+class _WorldEntry(BaseModel):
+    name: str = Field(min_length=1)
+    cores: _Cores
+    jobs: list[_JobEntry] = Field(min_length=1)
+    pools: dict[str, dict[Literal["weight", "min_share", "mode"], Any]] = {}
+    expected: dict[str, dict[str, Any]] = {}
+
+
+class _WorldFile(BaseModel):
+    format: Literal["parcae spark world conformance 1"]
+    sets: list[_WorldEntry] = Field(min_length=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,16 +221,11 @@ class SparkWorldSet:
 
     def by_position(self, values: npt.ArrayLike) -> list[int]:
         """Reorder results per job from the order of arrival to the order of the file."""
-        placed = np.empty(self.sequence.num_jobs, np.int64)
-        placed[self.sequence.job_index] = values
-        return [int(value) for value in placed]
+        return _in_order_of_file(self.sequence.job_index, values)
 
 
 def holds_spark_world_sets(path: Path | str) -> bool:
-    """Whether a file declares this format; False for any other file.
-
-    Files that are not JSON also give False.
-    """
+    """Whether a file declares this format; False for any other file, JSON or not."""
     try:
         data = parsed_json(path, read_file(Path(path)), _LAYOUT)
     except FormatError:
@@ -181,188 +244,45 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
     """
     path = Path(path)
     sets: dict[str, SparkWorldSet] = {}
-    for row, entry in enumerate(_entries(path)):
-        job_set = _set(f"{path}", row, entry)
-        if job_set.name in sets:
-            raise FormatError(f"{path}: several sets have the name {job_set.name!r}; rename one")
-        sets[job_set.name] = job_set
+    for entry in _read(path, _WorldFile, _LAYOUT).sets:
+        if entry.name in sets:
+            raise FormatError(f"{path}: several sets have the name {entry.name!r}; rename one")
+        sets[entry.name] = _world_set(path, entry)
     return sets
 
 
-def _entries(path: Path) -> list[Any]:
-    """The file's list of sets, at least one."""
-    data = parsed_json(path, read_file(path), _LAYOUT)
-    if not isinstance(data, dict) or data.get("format") != SPARK_WORLD_FORMAT:
-        given = shown(data.get("format")) if isinstance(data, dict) else "missing"
-        raise FormatError(f'{path}: "format" is {given}; expected "{SPARK_WORLD_FORMAT}"')
-    entries = data.get("sets")
-    if not isinstance(entries, list) or not entries:
-        raise FormatError(f'{path}: "sets" must be a list of at least one; expected {_LAYOUT}')
-    return entries
-
-
-class _SetJob(NamedTuple):
-    """A job of a set, its pool, its tier, and the limits of its stages."""
-
-    spec: JobSpec
-    pool: str
-    tier: float
-    limits: tuple[int, ...] | None
-
-
-def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
-    if not isinstance(entry, dict):
-        raise FormatError(f"{path}: set {row}: not an object; expected {_LAYOUT}")
-    name = entry.get("name")
-    if not isinstance(name, str) or not name:
-        raise FormatError(
-            f"{path}: set {row}: the name is {shown(name)}; it must be a non-empty text"
-        )
-    where = f"{path}: set {name!r}"
-    cores = whole_number(f"{where}: cores", entry.get("cores"), 1, MOST_EXECUTORS)
-    pools = _pools(where, entry.get("pools", {}))
-    defined = {pool.name for pool in pools}
-    jobs = _set_jobs(where, entry.get("jobs"), defined)
+def _world_set(path: Path, entry: _WorldEntry) -> SparkWorldSet:
+    where = f"{path}: set {entry.name!r}"
+    try:
+        pools = tuple(PoolSpec(name, **values) for name, values in entry.pools.items())
+    except ConfigError as error:
+        raise FormatError(f"{where}: {error}") from None
+    known = [DEFAULT_POOL, *entry.pools]
+    jobs = []
+    for position, job in enumerate(entry.jobs):
+        if job.pool not in known:
+            raise FormatError(
+                f"{where}, job {position}: pool {shown(job.pool)} is not defined; known are "
+                f"{', '.join(sorted(known))}"
+            )
+        try:
+            jobs.append(JobSpec(f"job-{position:03d}", job.stages(), job.arrival_ms))
+        except WorkloadError as error:
+            raise WorkloadError(f"{where}, job {position}: {error}") from None
     # `default` comes last, as in Spark's list of pools when the file does not define it.
-    if DEFAULT_POOL in {job.pool for job in jobs} - defined:
-        pools = (*pools, PoolSpec(DEFAULT_POOL))  # Spark always has this pool
-    workload = Workload(
-        name, tuple(job.spec for job in jobs), provenance={"source": Path(path).name}
-    )
-    arrivals = np.array([job.spec.arrival_ms for job in jobs], np.int64)
+    if DEFAULT_POOL not in entry.pools and any(job.pool == DEFAULT_POOL for job in entry.jobs):
+        pools = (*pools, PoolSpec(DEFAULT_POOL))
+    workload = Workload(entry.name, tuple(jobs), provenance={"source": path.name})
+    arrivals = np.array([job.arrival_ms for job in jobs], np.int64)
     order: Int64Array = np.argsort(arrivals, kind="stable").astype(np.int64)
     return SparkWorldSet(
-        name,
-        cores,
+        entry.name,
+        entry.cores,
         workload,
         JobSequence(workload, order, arrivals[order]),
         pools,
-        tuple(job.pool for job in jobs),
-        tuple(job.tier for job in jobs),
-        tuple(job.limits for job in jobs),
-        _expected(where, entry.get("expected", {})),
-    )
-
-
-def _set_jobs(where: str, entries: Any, pools: set[str]) -> list[_SetJob]:
-    if not isinstance(entries, list) or not entries:
-        raise WorkloadError(f"{where}: no jobs; a set needs at least one")
-    return [
-        _job(f"{where}, job {position}", position, entry, pools)
-        for position, entry in enumerate(entries)
-    ]
-
-
-def _expected(where: str, entry: Any) -> Mapping[str, Mapping[str, Any]]:
-    if not isinstance(entry, dict) or not all(isinstance(value, dict) for value in entry.values()):
-        raise FormatError(f'{where}: "expected" is not an object of results by order')
-    return MappingProxyType({order: MappingProxyType(value) for order, value in entry.items()})
-
-
-def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
-    if not isinstance(entry, dict):
-        raise FormatError(
-            f'{where}: "pools" is {shown(entry)}; expected {{"p": {{"weight": 1, "min_share": 0}}}}'
-        )
-    pools = []
-    for name, values in entry.items():
-        if not isinstance(values, dict) or set(values) - set(_POOL_KEYS):
-            raise FormatError(
-                f"{where}: pool {name!r} is {shown(values)}; known are {', '.join(_POOL_KEYS)}"
-            )
-        try:
-            pools.append(PoolSpec(name, **values))
-        except ConfigError as error:
-            raise FormatError(f"{where}: {error}") from None
-    return tuple(pools)
-
-
-def _job(where: str, position: int, entry: Any, pools: set[str]) -> _SetJob:
-    if not isinstance(entry, dict):
-        raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
-    arrival = whole_number(f"{where}: arrival_ms", entry.get("arrival_ms"), 0, _LARGEST)
-    stages = _stages(where, entry)
-    pool = entry.get("pool", DEFAULT_POOL)
-    if not isinstance(pool, str) or pool not in pools | {DEFAULT_POOL}:
-        known = ", ".join(sorted(pools | {DEFAULT_POOL}))
-        raise FormatError(f"{where}: pool {shown(pool)} is not defined; known are {known}")
-    tier = entry.get("tier", 0)
-    if isinstance(tier, str):
-        raise FormatError(f"{where}: tier is {shown(tier)}; it must be a number")
-    tier = number(f"{where}: tier", tier, -_LARGEST, _LARGEST)
-    limits = _limits(where, entry["limits"], len(stages)) if "limits" in entry else None
-    try:
-        spec = JobSpec(f"job-{position:03d}", stages, arrival)
-    except WorkloadError as error:
-        raise WorkloadError(f"{where}: {error}") from None
-    return _SetJob(spec, pool, float(tier), limits)
-
-
-def _stages(where: str, entry: dict[str, Any]) -> tuple[StageSpec, ...]:
-    task_ms = entry.get("task_ms")
-    if not isinstance(task_ms, list) or not task_ms:
-        raise WorkloadError(
-            f'{where}: no stages; "task_ms" must list the durations of every stage\'s tasks'
-        )
-    parents = _parents(where, entry.get("edges", []), len(task_ms))
-    return tuple(
-        _stage(f"{where}, stage {index}", tasks, tuple(parents[index]))
-        for index, tasks in enumerate(task_ms)
-    )
-
-
-def _parents(where: str, edges: Any, num_stages: int) -> list[list[int]]:
-    if not isinstance(edges, list):
-        raise FormatError(
-            f"{where}: edges are {shown(edges)}; expected [[parent stage, child stage], ...]"
-        )
-    parents: list[list[int]] = [[] for _ in range(num_stages)]
-    for edge in edges:
-        if (
-            not isinstance(edge, list)
-            or len(edge) != 2
-            or not all(type(end) is int for end in edge)
-        ):
-            raise FormatError(f"{where}: edge {shown(edge)} is not [parent stage, child stage]")
-        if not all(0 <= end < num_stages for end in edge):
-            raise WorkloadError(
-                f"{where}: edge {shown(edge)} names a stage that does not exist "
-                f"(0..{num_stages - 1})"
-            )
-        parents[edge[1]].append(edge[0])
-    return parents
-
-
-def _stage(where: str, tasks: Any, parents: tuple[int, ...]) -> StageSpec:
-    if not isinstance(tasks, list) or not tasks:
-        raise WorkloadError(
-            f"{where}: no tasks ({shown(tasks)}); a stage needs the duration of at least one task"
-        )
-    # Fast check for valid lists; only otherwise look for the task that is wrong.
-    if not all(type(task) is int and 0 <= task <= _LARGEST for task in tasks):
-        tasks = [_duration(f"{where}, task {row}", task) for row, task in enumerate(tasks)]
-    durations = TaskDurations.of(np.array(tasks, np.int64))
-    return StageSpec(len(tasks), durations, parents, mean_task_ms=sum(tasks) / len(tasks))
-
-
-def _duration(where: str, value: Any) -> int:
-    if value is None:
-        raise WorkloadError(f"{where}: the duration is missing")
-    return whole_number(f"{where}: the duration", value, 0, _LARGEST)
-
-
-def _limits(where: str, entry: Any, num_stages: int) -> tuple[int, ...]:
-    if not isinstance(entry, list) or len(entry) != num_stages:
-        raise FormatError(
-            f"{where}: limits are {shown(entry)}; expected one for each of {num_stages} stages"
-        )
-    for stage, limit in enumerate(entry):
-        if limit == 0 and not isinstance(limit, bool):
-            raise WorkloadError(
-                f"{where}, stage {stage}: a limit of 0 would stall the cluster for ever; "
-                "it must be >= 1"
-            )
-    return tuple(
-        whole_number(f"{where}, stage {stage}: limit", limit, 1, _LARGEST)
-        for stage, limit in enumerate(entry)
+        tuple(job.pool for job in entry.jobs),
+        tuple(job.tier for job in entry.jobs),
+        tuple(job.limits for job in entry.jobs),
+        entry.expected,
     )

@@ -8,16 +8,19 @@ Source: Spark's FairSchedulableBuilder, Pool and SchedulingMode (core, org.apach
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import parsed_json, read_file
+from parcae.workloads.tables import listed
 
 Mode = Literal["FIFO", "FAIR"]
 
@@ -61,29 +64,25 @@ class PoolSpec:
     mode: Mode = "FIFO"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise ConfigError(
-                f"the name of a pool is {_shown(self.name)}; it must be a non-empty text"
-            )
-        weight = self.weight
-        if not _is_number(weight) or not 0 < weight <= _LARGEST:
-            raise ConfigError(
-                f"pool {self.name!r}: weight is {_shown(weight)}; it must be a number > 0"
-            )
-        self._check_min_share()
-        if self.mode not in _MODES:
-            raise ConfigError(
-                f"pool {self.name!r}: mode is {_shown(self.mode)}; it must be FIFO or FAIR"
-            )
-        object.__setattr__(self, "weight", float(weight))
-        object.__setattr__(self, "min_share", int(self.min_share))
-
-    def _check_min_share(self) -> None:
         share = self.min_share
-        if not _is_number(share) or not 0 <= share <= _LARGEST or share != int(share):
-            raise ConfigError(
-                f"pool {self.name!r}: min_share is {_shown(share)}; it must be a whole number >= 0"
-            )
+        checks = (
+            ("name", bool(self.name) and isinstance(self.name, str), "a non-empty text"),
+            ("weight", _is_number(self.weight) and 0 < self.weight <= _LARGEST, "a number > 0"),
+            (
+                "min_share",
+                _is_number(share) and 0 <= share <= _LARGEST and share == int(share),
+                "a whole number >= 0",
+            ),
+            ("mode", self.mode in _MODES, "FIFO or FAIR"),
+        )
+        for name, is_valid, expected in checks:
+            if not is_valid:
+                raise ConfigError(
+                    f"pool {self.name!r}: {name} is {_shown(getattr(self, name))}; "
+                    f"it must be {expected}"
+                )
+        object.__setattr__(self, "weight", float(self.weight))
+        object.__setattr__(self, "min_share", int(share))
 
 
 @dataclass(frozen=True)
@@ -108,9 +107,9 @@ class Allocation:
 
     def __post_init__(self) -> None:
         names = [pool.name for pool in self.pools]
-        twice = [name for row, name in enumerate(names) if name in names[:row]]
-        if twice:
-            raise ConfigError(f"{self.source}: pool {twice[0]!r} is defined twice; keep one")
+        for row, name in enumerate(names):
+            if name in names[:row]:
+                raise ConfigError(f"{self.source}: pool {name!r} is defined twice; keep one")
         for pattern, pool in self.job_pools:
             if pool not in {DEFAULT_POOL, *names}:
                 hint = suggestion(pool, [*names, DEFAULT_POOL])
@@ -123,9 +122,8 @@ class Allocation:
 
         The default pool has weight 1, minimum share 0 and mode FIFO.
         """
-        if any(pool.name == DEFAULT_POOL for pool in self.pools):
-            return self.pools
-        return (*self.pools, PoolSpec(DEFAULT_POOL))
+        is_defined = DEFAULT_POOL in self._defined
+        return self.pools if is_defined else (*self.pools, PoolSpec(DEFAULT_POOL))
 
     @cached_property
     def _defined(self) -> frozenset[str]:
@@ -140,18 +138,15 @@ class Allocation:
         for pattern, pool in self.job_pools:
             if job_name == pattern or fnmatchcase(job_name, pattern):
                 return pool
-        if recorded_pool is not None and recorded_pool in self._defined:
-            return recorded_pool
-        return job_name if job_name in self._defined else DEFAULT_POOL
+        named = (pool for pool in (recorded_pool, job_name) if pool in self._defined)
+        return next(named, None) or DEFAULT_POOL
 
     def pools_of(
         self, job_names: Sequence[str], recorded_pools: Sequence[str | None] | None = None
     ) -> tuple[str, ...]:
         """`pool_of` for every job; `recorded_pools` is as long as `job_names`, or None."""
         recorded = recorded_pools if recorded_pools is not None else [None] * len(job_names)
-        return tuple(
-            self.pool_of(name, pool) for name, pool in zip(job_names, recorded, strict=True)
-        )
+        return tuple(map(self.pool_of, job_names, recorded))
 
     def check_used(
         self, job_names: Sequence[str], recorded_pools: Sequence[str | None] | None = None
@@ -166,11 +161,10 @@ class Allocation:
         num_named = sum(pool.name != DEFAULT_POOL for pool in self.pools)
         if not unused or (self.is_sparks and len(unused) < num_named):
             return
-        known = sorted({*job_names, *(pool for pool in recorded_pools or () if pool)})
-        names = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
+        known = sorted({*job_names, *filter(None, recorded_pools or ())})
         raise ConfigError(
             f"{self.source}: no job is assigned to pool {unused[0]!r}; "
-            f"jobs and recorded pools are {names}; "
+            f"jobs and recorded pools are {listed(known)}; "
             'assign jobs to it under "jobs" in a JSON file, or remove the pool'
         )
 
@@ -192,8 +186,13 @@ def read_allocation(path: Path | str) -> Allocation:
         # The extension decides; without a known one, the first character does.
         is_xml = path.suffix.lower() == ".xml"
     if is_xml:
-        return Allocation(_read_xml(str(path), data), source=str(path), is_sparks=True)
-    return _read_json(str(path), data)
+        return Allocation(_of_xml(path, data), source=str(path), is_sparks=True)
+    content = parsed_json(path, data, _LAYOUT, partial(_without_repeats, path))
+    try:
+        pools, job_pools = _of_json(path, content)
+    except ConfigError as error:
+        raise FormatError(f"{path}: {error}") from None
+    return Allocation(pools, tuple(job_pools.items()), str(path), isinstance(content["pools"], str))
 
 
 def sparks_file(path: Path) -> Path | None:
@@ -207,144 +206,106 @@ def sparks_file(path: Path) -> Path | None:
     return path.parent / name if isinstance(name, str) else None
 
 
-class _DocumentTypeError(Exception):
-    """The XML contains a document type declaration."""
-
-
 class _PlainTree(ElementTree.TreeBuilder):
     """Builds elements, but refuses a document type: only a document type can define entities."""
 
     def doctype(self, name: str, public: str | None, system: str | None) -> None:
-        raise _DocumentTypeError
+        raise ConfigError("has a DOCTYPE, which may define entities; remove it")
 
 
-def _read_xml(path: str, data: bytes) -> tuple[PoolSpec, ...]:
+def _of_xml(path: Path, data: bytes) -> tuple[PoolSpec, ...]:
+    """The pools of Spark's own file; elements that Spark would ignore are errors here."""
     try:
         root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_PlainTree()))
-    except _DocumentTypeError:
-        raise FormatError(f"{path}: has a DOCTYPE, which may define entities; remove it") from None
+        if root.tag != "allocations":
+            raise ConfigError(f"the root is <{root.tag[:60]}>; expected {_XML_LAYOUT}")
+        pools: dict[str, PoolSpec] = {}
+        for row, element in enumerate(root):
+            _check_known("element in <allocations>", [element.tag], ["pool"])
+            _check_known(f"attribute of <pool> {row}", element.attrib, ["name"])
+            name = element.attrib.get("name", "")
+            if not name:
+                raise ConfigError(f'<pool> {row} has no name; write <pool name="...">')
+            if name in pools:
+                raise ConfigError(f"pool {name!r} is defined twice; keep one")
+            pools[name] = PoolSpec(name, **_xml_values(f"pool {name!r}", element))
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise FormatError(f"{path}: not XML ({error}); expected {_XML_LAYOUT}") from None
-    # Spark ignores elements that it does not know; here they are errors.
-    if root.tag != "allocations":
-        raise FormatError(f"{path}: the root is <{root.tag[:60]}>; expected {_XML_LAYOUT}")
-    pools: list[PoolSpec] = []
-    for row, element in enumerate(root):
-        if element.tag != "pool":
-            raise FormatError(
-                f"{path}: unknown element <{element.tag[:60]}> in <allocations>; "
-                f"{suggestion(element.tag, ['pool'])}"
-            )
-        pools.append(_xml_pool(path, row, element, {pool.name for pool in pools}))
-    return tuple(pools)
-
-
-def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]) -> PoolSpec:
-    for key in element.attrib:
-        if key != "name":
-            raise FormatError(
-                f"{path}: <pool> {row} has an unknown attribute {key[:60]!r}; "
-                f"{suggestion(key, ['name'])}"
-            )
-    name = element.attrib.get("name", "")
-    if not name:
-        raise FormatError(f'{path}: <pool> {row} has no name; write <pool name="...">')
-    where = f"{path}: pool {name!r}"
-    if name in taken:
-        raise FormatError(f"{where} is defined twice; keep one")
-    return _pool(path, name, _xml_values(where, element))
+    except ConfigError as error:
+        raise FormatError(f"{path}: {error}") from None
+    return tuple(pools.values())
 
 
 def _xml_values(where: str, element: ElementTree.Element) -> dict[str, Any]:
     """The values of a pool's child elements, by the names of `PoolSpec`."""
     values: dict[str, Any] = {}
+    _check_known(f"element in {where}", [child.tag for child in element], list(_XML_KEYS))
     for child in element:
-        if child.tag not in _XML_KEYS:
-            raise FormatError(
-                f"{where}: unknown element <{child.tag[:60]}>; {suggestion(child.tag, _XML_KEYS)}"
-            )
         key = _XML_KEYS[child.tag]
         if key in values:
-            raise FormatError(f"{where}: <{child.tag}> is given twice; keep one")
+            raise ConfigError(f"{where}: <{child.tag}> is given twice; keep one")
         text = (child.text or "").strip()
-        values[key] = text.upper() if key == "mode" else _xml_number(where, child.tag, text)
+        # One sign is allowed, as in Java; more than 10 digits never fit 32 bits.
+        if key != "mode" and not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
+            raise ConfigError(
+                f"{where}: <{child.tag}> is {_shown(text)}; "
+                "Spark reads only whole numbers here, and would use the default"
+            )
+        values[key] = text.upper() if key == "mode" else int(text)
     return values
 
 
-def _xml_number(where: str, tag: str, text: str) -> int:
-    # One sign is allowed, as in Java; more than 10 digits never fit 32 bits.
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 10):
-        raise FormatError(
-            f"{where}: <{tag}> is {_shown(text)}; "
-            "Spark reads only whole numbers here, and would use the default"
-        )
-    return int(text)
-
-
-def _read_json(path: str, data: bytes) -> Allocation:
-    top = _object(f"{path}", parsed_json(path, data, _LAYOUT, _Pairs), ("pools", "jobs"))
+def _of_json(path: Path, content: Any) -> tuple[tuple[PoolSpec, ...], dict[str, str]]:
+    """The pools, and the pool of each pattern of jobs."""
+    top = _object("the file", content, ("pools", "jobs"))
     if "pools" not in top:
-        raise FormatError(f'{path}: no "pools"; expected {_LAYOUT}')
-    is_sparks = isinstance(top["pools"], str)
-    if is_sparks:
-        pools = _pools_of_other(path, top["pools"])
-    else:
-        pools = tuple(
-            _pool(path, name, dict(_object(f"{path}: pool {name!r}", entry, _POOL_KEYS)))
-            for name, entry in _object(f'{path}: "pools"', top["pools"], None).items()
-        )
-    job_pools = _object(f'{path}: "jobs"', top.get("jobs", _Pairs([])), None)
+        raise ConfigError(f'no "pools"; expected {_LAYOUT}')
+    job_pools = _object('"jobs"', top.get("jobs", {}))
     for pattern, pool in job_pools.items():
         if not isinstance(pool, str) or not pattern:
-            raise FormatError(
-                f"{path}: jobs {pattern!r} are assigned to {_shown(pool)}; "
+            raise ConfigError(
+                f"jobs {pattern!r} are assigned to {_shown(pool)}; "
                 "expected a pattern and the name of a pool"
             )
-    return Allocation(pools, tuple(job_pools.items()), path, is_sparks)
-
-
-def _pools_of_other(path: str, name: str) -> tuple[PoolSpec, ...]:
-    """The pools of Spark's file that a JSON file at `path` names."""
-    other = Path(path).parent / name
-    if other.suffix.lower() != ".xml" or "\0" in name:
-        raise FormatError(
-            f'{path}: "pools" names {name[:60]!r}; it is the path of Spark\'s file, an XML file'
+    if not isinstance(top["pools"], str):
+        pools = []
+        for name, entry in _object('"pools"', top["pools"]).items():
+            values = _object(f"pool {name!r}", entry, _POOL_KEYS)
+            if isinstance(values.get("mode"), str):
+                values["mode"] = values["mode"].upper()
+            pools.append(PoolSpec(name, **values))
+        return tuple(pools), job_pools
+    other = path.parent / top["pools"]
+    if other.suffix.lower() != ".xml" or "\0" in top["pools"]:
+        raise ConfigError(
+            f'"pools" names {top["pools"][:60]!r}; it is the path of Spark\'s file, an XML file'
         )
-    return _read_xml(str(other), read_file(other))
+    return _of_xml(other, read_file(other)), job_pools
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """An object of a JSON file as a list of pairs, so that duplicate keys can be detected."""
-
-
-def _object(where: str, data: Any, known: Sequence[str] | None) -> dict[str, Any]:
-    """The JSON object as a dict.
-
-    Refuses duplicate keys, and keys that are not `known` (None: any key).
-    """
-    if not isinstance(data, _Pairs):
-        raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
-    values: dict[str, Any] = {}
-    for key, value in data:
-        if key in values:
-            raise FormatError(f"{where}: {key[:60]!r} is defined twice; keep one")
-        # Spark's XML names ("minShare") are suggested by their JSON equivalents.
-        if known is not None and key not in known:
-            raise FormatError(
-                f"{where}: unknown key {key[:60]!r}; {suggestion(_XML_KEYS.get(key, key), known)}"
-            )
-        values[key] = value
+def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file, in which no key may occur twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise FormatError(f"{path}: {key[:60]!r} is defined twice; keep one")
     return values
 
 
-def _pool(path: str, name: str, values: dict[str, Any]) -> PoolSpec:
-    if isinstance(values.get("mode"), str):
-        values["mode"] = values["mode"].upper()
-    try:
-        return PoolSpec(name, **values)
-    except ConfigError as error:
-        raise FormatError(f"{path}: {error}") from None
+def _object(where: str, data: Any, known: Sequence[str] | None = None) -> dict[str, Any]:
+    """An object of the file, without keys that are not `known` (None: any key)."""
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where}: not an object; expected {_LAYOUT}")
+    _check_known(f"key in {where}", data, data.keys() if known is None else known)
+    return data
+
+
+def _check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            # In JSON, the names of Spark's XML ("minShare") have other forms.
+            near = _XML_KEYS.get(name, name)
+            raise ConfigError(f"unknown {what}: {name[:60]!r}; {suggestion(near, known)}")
 
 
 def _is_number(value: Any) -> bool:

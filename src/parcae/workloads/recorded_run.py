@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from parcae.workloads.describe import FIRST_RUNS_LEFT_OUT, spread_of_recurring_jobs
+from parcae.workloads.describe import FIRST_RUNS_LEFT_OUT, spread_in_words
 from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.dag import JobRun
 from parcae.workloads.spark_log.profile import Profile, job_of_run, merge_runs
@@ -63,7 +63,7 @@ def _profile_notes(profiles: Sequence[Profile], num_runs: int, workload: Workloa
             "application: code that is not compiled yet and cold caches make them slow; "
             "--keep-first-runs keeps them."
         )
-    if spread := spread_of_recurring_jobs(workload.jobs):
+    if spread := spread_in_words(workload.jobs):
         notes.append(f"Profiles are those of median runs; spread kept: {spread}.")
     return notes
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError, WorkloadError, no_cluster
-from parcae.base.texts import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_S
+from parcae.base.texts import MS_PER_HOUR, UNITS_MS
 from parcae.workloads.durations import LARGEST_ARRIVAL_MS
 from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, bare_name
 from parcae.workloads.tables import JobTable, as_deadlines, listed
@@ -190,8 +190,6 @@ TUNING_SEED_START = 1 << 40
 TRAINING_SEED_START = 1 << 41
 SELECTION_SEED_START = 1 << 42
 
-STREAMS = ("arrivals", "jobs", "durations", "actions")
-
 
 def check_seed(seed: object) -> None:
     """Check the seed of a run."""
@@ -200,39 +198,17 @@ def check_seed(seed: object) -> None:
 
 
 class RandomStreams:
-    """One random generator for each name in STREAMS, all derived from one seed.
+    """Random generators of arrival times, of the jobs that arrive, of task durations, and of a
+    policy's choices, all derived from one seed.
 
     Example: `RandomStreams(7).arrivals.exponential()` does not depend on draws from the other
     streams.
     """
 
     def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def _stream(self, name: str) -> np.random.Generator:
-        """The generator of a name: that of the child of the seed with the name's number."""
-        child = np.random.SeedSequence(self._seed, spawn_key=(STREAMS.index(name),))
-        return np.random.default_rng(child)
-
-    @cached_property
-    def arrivals(self) -> np.random.Generator:
-        """The stream of arrival times."""
-        return self._stream("arrivals")
-
-    @cached_property
-    def jobs(self) -> np.random.Generator:
-        """The stream that says which jobs arrive."""
-        return self._stream("jobs")
-
-    @cached_property
-    def durations(self) -> np.random.Generator:
-        """The stream of task durations."""
-        return self._stream("durations")
-
-    @cached_property
-    def actions(self) -> np.random.Generator:
-        """The stream of a policy's choices."""
-        return self._stream("actions")
+        self.arrivals, self.jobs, self.durations, self.actions = map(
+            np.random.default_rng, np.random.SeedSequence(seed).spawn(4)
+        )
 
 
 Int64Array = npt.NDArray[np.int64]
@@ -331,7 +307,6 @@ class JobSequence:
         return sum(job.num_tasks for job in self.jobs)
 
 
-_UNITS_MS = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "h": MS_PER_HOUR}
 _ARRIVALS_HELP = (
     "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85, trace:0.85 or recorded"
 )
@@ -363,14 +338,12 @@ class ArrivalProcess:
     @classmethod
     def parse(cls, text: str) -> ArrivalProcess:
         """Parse batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded."""
-        if not isinstance(text, str):
-            raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
         if text in ("batch", "recorded"):
             return cls(text)
-        timed = re.fullmatch(r"(poisson|bursts):(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+        timed = re.fullmatch(r"(poisson|bursts):(\d+(?:\.\d+)?)(ms|s|m|h)", str(text))
         if timed and float(timed[2]) > 0:
-            return cls(timed[1], float(timed[2]) * _UNITS_MS[timed[3]])
-        load = re.fullmatch(r"(load|trace):(\d*\.?\d+)", text)
+            return cls(timed[1], float(timed[2]) * UNITS_MS[timed[3]])
+        load = re.fullmatch(r"(load|trace):(\d*\.?\d+)", str(text))
         if load and 0 < float(load[2]) <= 10:
             return cls(load[1], float(load[2]))
         raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
@@ -382,13 +355,11 @@ class ArrivalProcess:
         task durations. Work inflation and moving delays come on top, so that executors are busier
         than the target where parallelism inflates the work.
         """
-        if self.kind in ("poisson", "bursts"):
-            return self.value
         if self.kind == "load":
             return workload.expected_work_ms(runs_vary) / (self.value * num_executors)
         if self.kind == "trace":
             return recorded_work_ms(workload, runs_vary) / (self.value * num_executors)
-        return 0.0
+        return self.value
 
     def draw_gaps_ms(self, count: int, mean_gap_ms: float, rng: np.random.Generator) -> Int64Array:
         """Draw the times between jobs. Returns int64[count], in whole ms, rounded down; short gaps
@@ -449,27 +420,22 @@ def draw_sequence(
             "trace" with more jobs than were recorded.
     """
     process = arrivals if isinstance(arrivals, ArrivalProcess) else ArrivalProcess.parse(arrivals)
-    if not isinstance(num_jobs, int | np.integer):
-        raise ConfigError(f"num_jobs is {num_jobs!r}: give a whole number of jobs")
-    if num_jobs < 1:
-        raise ConfigError(f"a run needs at least one job, not {num_jobs}")
+    if not isinstance(num_jobs, int | np.integer) or num_jobs < 1:
+        raise ConfigError(f"num_jobs is {num_jobs!r}: give a whole number of jobs, at least one")
     if process.kind == "recorded":
         return recorded_sequence(workload, num_jobs)
     gap_ms = process.mean_gap_ms(workload, num_executors, runs_vary)
     if process.kind == "trace":
         return _piece(workload, num_jobs, gap_ms, streams.arrivals)
-    index = _draw_jobs(workload, num_jobs, streams)
+    if workload.weights is None:
+        index = streams.jobs.integers(0, len(workload.jobs), num_jobs)
+    else:
+        odds = np.asarray(workload.weights) / math.fsum(workload.weights)
+        index = streams.jobs.choice(len(workload.jobs), size=num_jobs, p=odds)
     arrival_ms = np.zeros(num_jobs, np.int64)
     if process.kind != "batch":
         arrival_ms[1:] = np.cumsum(process.draw_gaps_ms(num_jobs - 1, gap_ms, streams.arrivals))
     return JobSequence(workload, index, arrival_ms)
-
-
-def _draw_jobs(workload: Workload, num_jobs: int, streams: RandomStreams) -> Int64Array:
-    if workload.weights is None:
-        return streams.jobs.integers(0, len(workload.jobs), num_jobs)
-    odds = np.asarray(workload.weights) / math.fsum(workload.weights)
-    return streams.jobs.choice(len(workload.jobs), size=num_jobs, p=odds)
 
 
 def recorded_sequence(workload: Workload, num_jobs: int | None = None) -> JobSequence:

@@ -18,11 +18,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from parcae.base.errors import ConfigError, FormatError
@@ -47,32 +47,21 @@ class LogNotThere(FormatError):
     """The server lists an application, but cannot give its log."""
 
 
-@dataclass(frozen=True)
-class ServedLog:
-    """The log of one attempt of an application; `attempt` is None where attempts have no ids."""
+class ServedLog(NamedTuple):
+    """The log of one attempt of an application.
 
-    application: str
-    attempt: str | None
+    `address` is its path below that of the interface, `file_name` the name of its archive.
+    """
 
-    @property
-    def address(self) -> str:
-        """The path of the log, below that of the interface."""
-        parts = ["applications", self.application, *([self.attempt] if self.attempt else [])]
-        return "/".join(quote(part, safe="") for part in [*parts, "logs"])
-
-    @property
-    def file_name(self) -> str:
-        """The name of its archive."""
-        attempt = f"_{self.attempt}" if self.attempt else ""
-        return re.sub(r"[^\w.-]", "-", f"{self.application}{attempt}") + ".zip"
+    address: str
+    file_name: str
 
 
-@dataclass(frozen=True)
-class ServedApplication:
+class ServedApplication(NamedTuple):
     """An application of the server's list, with the logs of its completed attempts."""
 
     name: str
-    logs: tuple[ServedLog, ...]
+    logs: list[ServedLog]
 
 
 class HistoryServer:
@@ -82,25 +71,23 @@ class HistoryServer:
         ConfigError: no web address.
     """
 
-    def __init__(self, url: str, max_bytes: int, max_s: float) -> None:
+    def __init__(self, url: str, max_mib: float, max_minutes: float) -> None:
         self.url = _base(url)
-        self._max_bytes = max_bytes
+        self._max_mib = max_mib
         self._num_bytes = 0
-        self._deadline = time.monotonic() + max_s
+        self._deadline = time.monotonic() + 60 * max_minutes
 
     def applications(self, query: Mapping[str, str]) -> list[ServedApplication]:
         """The applications that fit a query, the newest first."""
-        pieces = []
-        left = _LIST_BYTES
+        content = b""
         for piece in self._pieces(f"applications?{urlencode(query)}"):
-            pieces.append(piece)
-            left -= len(piece)
-            if left < 0:
+            content += piece
+            if len(content) > _LIST_BYTES:
                 raise FormatError(
                     f"{self.url}: a list of more than 64 MiB; give --min-date and --max-date"
                 )
         try:
-            return [_application(one) for one in parsed_json(self.url, b"".join(pieces), _LAYOUT)]
+            return [_application(one) for one in parsed_json(self.url, content, _LAYOUT)]
         except (FormatError, LookupError, TypeError, AttributeError):
             raise FormatError(
                 f"{self.url}: this is no History Server: its list of applications is not {_LAYOUT}"
@@ -109,21 +96,17 @@ class HistoryServer:
     def download(self, log: ServedLog, path: Path) -> None:
         """Download the archive of a log; the file is complete or not there."""
         with replacing(path) as stream:
-            is_first = True
-            for piece in self._pieces(log.address):
-                if is_first and not piece.startswith(_ZIP_MAGIC):
+            pieces = self._pieces(log.address)
+            for index, piece in enumerate(pieces):
+                if index == 0 and not piece.startswith(_ZIP_MAGIC):
                     raise FormatError(f"{self.url}: {log.address} is no zip archive of event logs")
-                is_first = False
                 self._num_bytes += len(piece)
-                self._check_size()
+                if self._num_bytes > self._max_mib * BYTES_PER_MIB:
+                    raise ConfigError(
+                        f"{self.url}: the logs are larger than {self._max_mib:g} MiB; "
+                        "choose fewer by --min-date, --applications or --limit, or raise --max-mib"
+                    )
                 stream.write(piece)
-
-    def _check_size(self) -> None:
-        if self._num_bytes > self._max_bytes:
-            raise ConfigError(
-                f"{self.url}: the logs are larger than {self._max_bytes / BYTES_PER_MIB:g} MiB; "
-                "choose fewer by --min-date, --applications or --limit, or raise --max-mib"
-            )
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
@@ -135,33 +118,22 @@ class HistoryServer:
     def _pieces(self, address: str) -> Iterator[bytes]:
         """A response in pieces; everything that can go wrong with a connection is one error."""
         self._check_time()
-        with self._opened(address) as response:
-            while piece := self._read(response):
-                # A server that sends a few bytes a minute is stopped, too.
-                self._check_time()
-                yield piece
-
-    def _opened(self, address: str) -> http.client.HTTPResponse:
         try:
-            response: http.client.HTTPResponse = urllib.request.urlopen(
+            with urllib.request.urlopen(
                 f"{self.url}/api/v1/{address}", timeout=SILENCE_S
-            )
+            ) as response:
+                while piece := response.read1(_CHUNK_BYTES):
+                    # A server that sends a few bytes a minute is stopped, too.
+                    self._check_time()
+                    yield piece
+                # `length` is what a server that announced its size still owes.
+                if response.length:
+                    raise FormatError(f"{self.url}: the connection broke; try again")
         except urllib.error.HTTPError as error:
             raise self._refused(address, error) from None
         # A host that no name can have is a ValueError.
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise FormatError(f"{self.url}: {_problem(error)}") from None
-        return response
-
-    def _read(self, response: http.client.HTTPResponse) -> bytes:
-        try:
-            piece = response.read1(_CHUNK_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            raise FormatError(f"{self.url}: {_problem(error)}") from None
-        # `length` is what a server that announced its size still owes.
-        if not piece and response.length:
-            raise FormatError(f"{self.url}: the connection broke; try again")
-        return piece
 
     def _refused(self, address: str, error: urllib.error.HTTPError) -> FormatError:
         what = f"HTTP {error.code} {error.reason}".strip()
@@ -195,13 +167,15 @@ def _base(url: str) -> str:
 
 
 def _application(entry: Any) -> ServedApplication:
-    completed = [attempt for attempt in entry["attempts"] if attempt.get("completed", True)]
-    logs = (ServedLog(str(entry["id"]), _text(one.get("attemptId"))) for one in completed)
-    return ServedApplication(str(entry["name"]), tuple(logs))
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    logs = []
+    for attempt in entry["attempts"]:
+        if attempt.get("completed", True):
+            # Attempts have ids only on some kinds of clusters.
+            ids = [str(entry["id"]), *map(str, filter(None, [attempt.get("attemptId")]))]
+            address = "/".join(quote(part, safe="") for part in ["applications", *ids, "logs"])
+            file_name = re.sub(r"[^\w.-]", "-", "_".join(ids)) + ".zip"
+            logs.append(ServedLog(address, file_name))
+    return ServedApplication(str(entry["name"]), logs)
 
 
 def _problem(error: Exception) -> str:
@@ -229,42 +203,22 @@ _MOST_MIB = 2**30
 _MOST_MINUTES = 366 * 24 * 60
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which applications are read, and how much may be downloaded.
-
-    Raises:
-        ConfigError: a date that cannot be read, or an earliest date after the latest.
-    """
-
-    min_date: str | None = None
-    max_date: str | None = None
-    limit: int | None = None
-    applications: str | None = None
-    max_mib: float = 4096.0
-    max_minutes: float = 60.0
-    folder: str | None = None
-
-    def __post_init__(self) -> None:
-        first = _moment("--min-date", self.min_date)
-        last = _last_moment("--max-date", self.max_date)
-        if first and last and first > last:
-            raise ConfigError(f"--min-date {self.min_date} is after --max-date {self.max_date}")
-        if not (1 <= self.max_mib <= _MOST_MIB and 0 <= self.max_minutes <= _MOST_MINUTES):
-            raise ConfigError(
-                f"--max-mib must be from 1 to {_MOST_MIB:,}, --max-minutes from 0 to "
-                f"{_MOST_MINUTES:,}"
-            )
-
-    @property
-    def query(self) -> dict[str, str]:
-        """The parameters of the server's list of applications."""
-        dates = {
-            "minDate": _moment("--min-date", self.min_date),
-            "maxDate": _last_moment("--max-date", self.max_date),
-        }
-        given = {name: _in_sparks_form(moment) for name, moment in dates.items() if moment}
-        return {"status": "completed", **given}
+def list_query(min_date: str | None, max_date: str | None) -> dict[str, str]:
+    """The parameters of the server's list of applications that started in these dates."""
+    first = _moment("--min-date", min_date)
+    last = _moment("--max-date", max_date)
+    if last and len(str(max_date)) <= len("2026-03-31"):
+        # A day without a time ends with its last moment.
+        last = last.replace(hour=23, minute=59, second=59, microsecond=999_000)
+    if first and last and first > last:
+        raise ConfigError(f"--min-date {min_date} is after --max-date {max_date}")
+    # As Spark parses times: 2015-02-03T16:42:40.000GMT.
+    given = {
+        name: f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}GMT"
+        for name, moment in (("minDate", first), ("maxDate", last))
+        if moment
+    }
+    return {"status": "completed", **given}
 
 
 def _moment(option: str, text: str | None) -> datetime | None:
@@ -276,38 +230,49 @@ def _moment(option: str, text: str | None) -> datetime | None:
         raise ConfigError(
             f"{option} {text}: expected a date such as 2026-03-31 or 2026-03-31T18:00"
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _last_moment(option: str, text: str | None) -> datetime | None:
-    """The moment that a text names; the last one of the day if it names no time."""
-    moment = _moment(option, text)
-    if moment is None or text is None or len(text) > len("2026-03-31"):
-        return moment
-    return moment.replace(hour=23, minute=59, second=59, microsecond=999_000)
-
-
-def _in_sparks_form(moment: datetime) -> str:
-    """A time as Spark parses it: 2015-02-03T16:42:40.000GMT."""
-    utc = moment.astimezone(UTC)
-    return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03}GMT"
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def read_history_server(
-    url: str, *, name: str = "spark", progress: Progress | None = None, **options: Any
+    url: str,
+    *,
+    name: str = "spark",
+    progress: Progress | None = None,
+    min_date: str | None = None,
+    max_date: str | None = None,
+    limit: int | None = None,
+    applications: str | None = None,
+    max_mib: float = 4096.0,
+    max_minutes: float = 60.0,
+    folder: str | None = None,
+    **options: Any,
 ) -> tuple[Workload, ImportReport]:
     """Read the event logs of a History Server into a workload. Returns the workload and the import
     report.
 
+    Further options are those of `read_spark_event_logs`.
+
     Example: `read_history_server("http://history:18080", limit=10, key="plan")`.
     """
-    choices = {field.name for field in fields(Wanted)}
-    wanted = Wanted(**{option: value for option, value in options.items() if option in choices})
-    reading = {option: value for option, value in options.items() if option not in choices}
-    server = HistoryServer(url, round(wanted.max_mib * 2**20), 60 * wanted.max_minutes)
-    with _folder(wanted.folder) as folder:
-        logs, notes = _downloaded(server, wanted, folder, progress)
-        workload, report = read_spark_event_logs(logs, name=name, progress=progress, **reading)
+    query = list_query(min_date, max_date)
+    if not (1 <= max_mib <= _MOST_MIB and 0 <= max_minutes <= _MOST_MINUTES):
+        raise ConfigError(
+            f"--max-mib must be from 1 to {_MOST_MIB:,}, --max-minutes from 0 to {_MOST_MINUTES:,}"
+        )
+    server = HistoryServer(url, max_mib, max_minutes)
+    with _folder(folder) as kept:
+        listed = server.applications(query)
+        pattern = applications or "*"
+        fitting = [one for one in listed if fnmatch.fnmatchcase(one.name, pattern)][:limit]
+        if not fitting:
+            names = ", ".join(dict.fromkeys(one.name for one in listed[:20])) or "none"
+            raise FormatError(
+                f"{server.url}: no completed application fits (in these dates there are: {names}); "
+                "check --applications, --min-date and --max-date"
+            )
+        chosen = [log for one in fitting for log in one.logs]
+        logs, notes = _downloaded(server, chosen, kept, progress)
+        workload, report = read_spark_event_logs(logs, name=name, progress=progress, **options)
     provenance = {**workload.provenance, "history_server": server.url}
     workload = replace(workload, provenance=provenance)
     return workload, replace(report, notes=(*notes, *report.notes))
@@ -327,10 +292,9 @@ def _folder(kept: str | None) -> Iterator[Path]:
 
 
 def _downloaded(
-    server: HistoryServer, wanted: Wanted, folder: Path, progress: Progress | None
+    server: HistoryServer, chosen: Sequence[ServedLog], folder: Path, progress: Progress | None
 ) -> tuple[list[Path], list[str]]:
-    """Download the logs of the wanted applications; notes say which were left out."""
-    chosen = _chosen(server, wanted)
+    """Download logs; notes say which were left out."""
     logs = []
     notes = []
     for index, log in enumerate(chosen):
@@ -352,17 +316,3 @@ def _downloaded(
     if not logs:
         raise FormatError(f"{server.url}: none of the logs can be read. {' '.join(notes[:3])}")
     return logs, [f"Downloaded {counted(len(logs), 'log')} from {server.url}.", *notes]
-
-
-def _chosen(server: HistoryServer, wanted: Wanted) -> Sequence[Any]:
-    """The logs of the applications that fit, the newest first."""
-    listed = server.applications(wanted.query)
-    pattern = wanted.applications or "*"
-    fitting = [one for one in listed if fnmatch.fnmatchcase(one.name, pattern)][: wanted.limit]
-    if not fitting:
-        names = ", ".join(dict.fromkeys(one.name for one in listed[:20])) or "none"
-        raise FormatError(
-            f"{server.url}: no completed application fits (in these dates there are: {names}); "
-            "check --applications, --min-date and --max-date"
-        )
-    return [log for one in fitting for log in one.logs]
