@@ -178,7 +178,7 @@ def test_numbers_in_range_are_returned() -> None:
             lambda: JobSpec(
                 "a", (StageSpec(1, TaskDurations.constant(1)),), 1 + LARGEST_ARRIVAL_MS
             ),
-            "is a time",
+            "a time is from 0",
         ),
         (
             lambda: JobSpec("a", (StageSpec(10_000_000, TaskDurations.constant(1 << 40)),)),

@@ -50,7 +50,7 @@ def test_numbers_of_numpy_make_the_same_workload_as_plain_ones() -> None:
 @pytest.mark.parametrize("setting", ["arrival_ms", "deadline_ms"])
 def test_a_missing_number_of_a_table_is_no_time(setting: str) -> None:
     changes: dict[str, Any] = {setting: float("nan")}
-    with pytest.raises(WorkloadError, match="(?i)nan ms"):
+    with pytest.raises(WorkloadError, match=r"(?i)nan ms"):
         replace(_workload().jobs[0], **changes)
 
 
