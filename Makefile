@@ -11,24 +11,24 @@ DEMO ?= parcae-report
 LEARN_READY := $(VENV)/.learn
 $(LEARN_READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[learn,report]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[learn,report]'
 	touch $(LEARN_READY)
 
 $(READY): $(LEARN_READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
 # Real Spark for the tests: PySpark from PyPI and, where there is none and it may be installed, a JDK.
 SPARK_READY := $(VENV)/.spark
 $(SPARK_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,connect]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[spark,connect]'
 	@command -v javac >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends openjdk-17-jdk-headless) \
 		|| (sudo -n apt-get update -qq && sudo -n apt-get install -qq -y --no-install-recommends openjdk-17-jdk-headless) \
 		|| echo "There is no JDK and none could be installed: tests with a real Spark are skipped (apt-get install openjdk-17-jdk-headless)."
 	touch $(SPARK_READY)
 
 demo: $(LEARN_READY)  ## Learn a policy from a real Spark event log in a minute, say what it would save, write a report.
-	$(BIN)/parcae learn src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO) --budget 0.5 --cores 8 --arrivals load:0.8
+	$(BIN)/parcae learn src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO) --budget 0.25 --cores 8 --arrivals load:0.8
 	@echo "Open $(DEMO)/report.html"
 
 test: $(SPARK_READY)  ## The default suite (minutes).

@@ -6,12 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from parcae.base.compiled.kernels import as_many
 from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.policies import decide, plan
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import ClusterState, VirtualRun
-from parcae.simulation.kernels.playing import Simulation, Simulations, play, play_many
+from parcae.simulation.kernels.playing import Simulation, Simulations, play_many
 
 
 class PlaysRuns(ABC):
@@ -31,7 +34,11 @@ class PlaysRuns(ABC):
 
     def play(self, simulation: Simulation) -> int:
         """Simulate a whole run in one compiled call. Returns the `Status` in which it stopped."""
-        return int(play(simulation, self.tables_for(*size_of(simulation.state))))
+        state, future, tables = simulation
+        # One run is compiled as many: a second kernel would take as long to compile as the first.
+        simulations = Simulations(as_many(state), as_many(future), tables, np.zeros(1, np.int64))
+        self.play_many(simulations, 0, 1)
+        return int(simulations.status[0])
 
     def play_many(self, simulations: Simulations, first: int, last: int) -> None:
         """Simulate the runs `first` to `last - 1` of many, one after another."""

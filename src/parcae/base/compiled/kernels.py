@@ -144,6 +144,11 @@ def sort_rows(rows, key, count):  # type: ignore[no-untyped-def]
         gap //= 3
 
 
+def as_many(one: Tables) -> Tables:
+    """Return the tables of one simulator as those of many, of which it is the only row."""
+    return type(one)(*(table[np.newaxis] for table in one))
+
+
 def row_of(many: Tables, row: int) -> Tables:
     """Return the tables of one simulator out of many, or those of one row, as views."""
     return type(many)(*(table[row] for table in many))
