@@ -26,6 +26,23 @@ rows = np.arange(3)
 sort_rows(rows, np.array([2.0, 0.0, 1.0]), 3)
 print(rows.tolist())
 """
+_SAYS = {ANNOUNCE: "1"}
+
+
+def _run(
+    program: str | Path, cache: Path | None = None, *flags: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program, as text or a file, with a cache of its own."""
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
+    source = [str(program)] if isinstance(program, Path) else ["-c", program]
+    return subprocess.run(
+        [sys.executable, *flags, *source],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @kernel
@@ -114,62 +131,35 @@ except KeyboardInterrupt:
 
 
 def test_an_interruption_while_llvm_translates_a_kernel_is_not_lost(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _run(_INTERRUPTED, tmp_path)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
 def test_a_command_says_once_that_it_compiles_and_nothing_once_all_is_compiled(
     tmp_path: Path,
 ) -> None:
-    environment = {**os.environ, ANNOUNCE: "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    first, second = (
-        subprocess.run(
-            [sys.executable, "-c", _SORT],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for _ in range(2)
-    )
+    first, second = (_run(_SORT, tmp_path, **_SAYS) for _ in range(2))
     assert first.stdout == second.stdout == "[1, 2, 0]\n"
     assert first.stderr.startswith("parcae: compiling kernels")
     assert len(first.stderr.splitlines()) == 1
     assert second.stderr == ""
 
 
-def _sorted_with(cache: Path, before: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, ANNOUNCE: "1", "NUMBA_CACHE_DIR": str(cache)}
-    return subprocess.run(
-        [sys.executable, "-c", before + _SORT],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_a_damaged_cache_is_compiled_again(tmp_path: Path) -> None:
-    assert _sorted_with(tmp_path).returncode == 0
+    assert _run(_SORT, tmp_path, **_SAYS).returncode == 0
     files = [path for path in tmp_path.rglob("*.nb?") if path.is_file()]
     assert files
     for path in files:  # as after a loss of power
         path.write_bytes(b"" if path.suffix == ".nbi" else path.read_bytes()[:100])
-    done = _sorted_with(tmp_path)
+    done = _run(_SORT, tmp_path, **_SAYS)
     assert done.stdout == "[1, 2, 0]\n"
     assert done.stderr.startswith("parcae: compiling kernels")
-    assert _sorted_with(tmp_path).stderr == ""
+    assert _run(_SORT, tmp_path, **_SAYS).stderr == ""
 
 
 def test_a_cache_that_is_full_is_not_needed(tmp_path: Path) -> None:
     limited = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))\n"
-    done = _sorted_with(tmp_path, limited)
+    done = _run(limited + _SORT, tmp_path, **_SAYS)
     assert done.stdout == "[1, 2, 0]\n"
     assert len(done.stderr.splitlines()) == 1
 
@@ -183,21 +173,8 @@ assert parcae.base.compiled.kernels._cache_dir().name.startswith("plain-kernels-
 
 
 def test_another_version_of_numba_compiles_in_its_own_way(tmp_path: Path) -> None:
-    environment = {**os.environ, PLAIN: "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _PLAIN_SORT + _SORT],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _run(_PLAIN_SORT + _SORT, tmp_path, "-W", "error", **{PLAIN: "1"})
     assert (done.stdout, done.stderr) == ("[1, 2, 0]\n", "")
-
-
-def _copy_of_the_package(folder: Path) -> Path:
-    package = Path(parcae.__file__).parent
-    shutil.copytree(package, folder / "parcae", ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
 
 
 _PLACE = """
@@ -206,23 +183,22 @@ print(step._cache.cache_path)
 """
 
 
-def _place_in_the_cache(source: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    return subprocess.run(
-        [sys.executable, "-c", _PLACE], env=environment, capture_output=True, text=True, check=True
-    ).stdout
-
-
 def test_the_cache_is_keyed_by_what_is_compiled_and_not_by_where_it_is(tmp_path: Path) -> None:
-    here = _place_in_the_cache(Path(parcae.__file__).parents[1])
-    source = _copy_of_the_package(tmp_path)
-    assert _place_in_the_cache(source) == here
-    unused = source / "parcae" / "policies" / "rule" / "kernels.py"
+    def place(source: Path) -> str:
+        return _run(_PLACE, PYTHONPATH=str(source)).stdout
+
+    installed = Path(parcae.__file__).parent
+    here = place(installed.parent)
+    copy = tmp_path / "parcae"
+    shutil.copytree(installed, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    assert here.strip()
+    assert place(tmp_path) == here
+    unused = copy / "policies" / "rule" / "kernels.py"
     unused.write_text(unused.read_text() + "\n# A module that the event loop does not import.\n")
-    assert _place_in_the_cache(source) == here
-    used = source / "parcae" / "cluster" / "state.py"
+    assert place(tmp_path) == here
+    used = copy / "cluster" / "state.py"
     used.write_text(used.read_text() + "\n# A module that it imports through others.\n")
-    assert _place_in_the_cache(source) != here
+    assert place(tmp_path) != here
 
 
 _CALLED_BY_AN_OVERLOAD = """
@@ -254,10 +230,7 @@ print(call(np.array([0, 1, 2]), np.array([3.0, 1.0, 2.0])))
 def test_numbas_own_overload_can_call_a_kernel_that_calls_kernels(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_CALLED_BY_AN_OVERLOAD)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False
-    )
+    done = _run(program, tmp_path)
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
@@ -330,18 +303,10 @@ def test_a_kernel_is_chosen_by_the_type_of_a_policy_and_compiled_again_when_it_c
 ) -> None:
     (tmp_path / "caller.py").write_text(_CALLER)
     (tmp_path / "program.py").write_text(_TOTALS)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), **mode}
     found = []
     for text in (_RULES, _RULES, _RULES.replace("policy.factor *", "10 + policy.factor *")):
         (tmp_path / "rules.py").write_text(text)
-        done = subprocess.run(
-            [sys.executable, "-B", str(tmp_path / "program.py")],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found.append(done.stdout)
+        found.append(_run(tmp_path / "program.py", tmp_path, "-B", **mode).stdout)
     assert found == ["12 14 21\n", "12 14 21\n", "52 14 31\n"]
 
 
