@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.rigid.swf import Field, read_swf
+from parcae.rigid.swf import FIELDS, read_swf
 from tests.conftest import shared_data
 
 _HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"
@@ -23,7 +23,7 @@ def _line(number: int, submit: object, run: object, processors: object, **others
         "allocated_processors": processors,
     }
     fields = {"status": 1, **named, **others}
-    return " ".join(str(fields.get(field.name.lower(), -1)) for field in Field)
+    return " ".join(str(fields.get(field, -1)) for field in FIELDS)
 
 
 def test_rows_are_those_of_all_lines_by_submission_however_the_log_is_read(tmp_path: Path) -> None:
