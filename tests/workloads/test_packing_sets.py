@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,8 @@ def test_a_misspelt_name_is_answered_with_the_right_one(tmp_path: Path) -> None:
 
 
 def test_a_sequence_may_have_no_jobs(tmp_path: Path) -> None:
-    one, listed = read_packing_sets(
-        _write(tmp_path, _set(jobs=[]), _set(jobs=[], params={**_PARAMS, "capacity": [4, 6]}))
-    )
+    many = _set(jobs=[], params={**_PARAMS, "capacity": [4, 6]})
+    one, listed = read_packing_sets(_write(tmp_path, _set(jobs=[]), many))
     assert (len(one.jobs), one.jobs.capacity.tolist(), listed.jobs.capacity.tolist()) == (
         0,
         [10],
@@ -116,48 +116,27 @@ def _without(key: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (_without("jobs"), r"sequences\[1\]: 'jobs' missing"),
-        (
-            {**_without("arrival_window"), "arival_window": 3},
-            "unknown key 'arival_window'; did you mean 'arrival_window'",
-        ),
-        (_set(expcted={}), "unknown key 'expcted'; did you mean 'expected'"),
-        (
-            _set(params={**_PARAMS, "job_slot": 4}),
-            r"\('a'\) params: unknown key 'job_slot'; did you mean 'job_slots'",
-        ),
-        (
-            _set(params={**_PARAMS, "colour": 4}),
-            "unknown key 'colour'; known are job_slots, backlog_size, time_horizon, capacity",
-        ),
-        (_set(params={"job_slots": 4, "capacity": 10}), "'backlog_size', 'time_horizon' missing"),
-        (_set(params=[5, 60]), "params: not an object"),
-        (
-            _set(params={**_PARAMS, "job_slots": 0}),
-            r"params\.job_slots is 0; it must be a whole number from 1 to",
-        ),
-        (
-            _set(params={**_PARAMS, "time_horizon": "20"}),
-            r'params\.time_horizon is "20"; it must be a whole number',
-        ),
-        (_set(params={**_PARAMS, "capacity": [10]}), r"capacity: 1 resources, but the jobs have 2"),
-        (_set(params={**_PARAMS, "capacity": 1.5}), r"capacity is 1\.5; it must be a whole number"),
-        (_set(arrival_window=True), "arrival_window is true; it must be a whole number"),
-        (_set(name=7), "the name 7 is not a text"),
-        (_set(jobs={}), '"jobs" must be a list of'),
-        (
-            _set(jobs=[], params={**_PARAMS, "capacity": []}),
-            "capacity: 0 resources, but the jobs have some",
-        ),
-        (_set(jobs=[[1, 3]]), r"jobs\[0\]: \[1, 3\] is not"),
-        (_set(jobs=[[1, 3, 5, 1], [2, 3, 5]]), r"jobs\[1\]: \[2, 3, 5\] is not .* as the first"),
-        (_set(jobs=[[1, 3, 5, 1], [2, 3, 5, None]]), r"jobs\[1\] demand is null; it must"),
-        (_set(jobs=[[1, 3, 5, float("nan")]]), r"jobs\[0\] demand is NaN; it must"),
-        (_set(jobs=[[-1, 3, 5, 1]]), r"jobs\[0\] arrival is -1; it must"),
-        (_set(jobs=[[1, 0, 5, 1]]), r"jobs\[0\] duration is 0; it must"),
-        (_set(jobs=[[1, 3, 10**30, 1]]), r"jobs\[0\] demand is 10+; it must"),
-        (_set(expected=[1]), "expected: not an object"),
-        ("a", r"sequences\[1\]: not an object"),
+        (_without("jobs"), r"1\.jobs is missing"),
+        ({**_without("arrival_window"), "arival_window": 3}, r"arrival_window is missing"),
+        (_set(params={**_PARAMS, "job_slot": 4}), r"params\.job_slot is 4: Extra inputs"),
+        (_set(params={"job_slots": 4, "capacity": 10}), r"params\.backlog_size is missing"),
+        (_set(params=[5, 60]), r"params is \[5, 60\]"),
+        (_set(params={**_PARAMS, "job_slots": 0}), r"params\.job_slots is 0: .* greater than"),
+        (_set(params={**_PARAMS, "time_horizon": "20"}), r'time_horizon is "20": .* a number'),
+        (_set(params={**_PARAMS, "capacity": [1, 2, 3]}), r"3 resources, but the jobs have 2"),
+        (_set(params={**_PARAMS, "capacity": 1.5}), r"capacity\.0 is 1\.5"),
+        (_set(arrival_window=True), "arrival_window is true"),
+        (_set(name=7), "name is 7"),
+        (_set(jobs={}), "jobs is {}"),
+        (_set(params={**_PARAMS, "capacity": []}), r"capacity is \[\]"),
+        (_set(jobs=[[1, 3]]), r"jobs\.0 is \[1, 3\]"),
+        (_set(jobs=[[1, 3, 5, 1], [2, 3, 5]]), r"jobs\[1\]: .* has not as many numbers"),
+        (_set(jobs=[[1, 3, 5, None]]), r"jobs\.0\.3 is null"),
+        (_set(jobs=[[1, 3, 5, float("nan")]]), r"jobs\.0\.3 is NaN"),
+        (_set(jobs=[[-1, 3, 5, 1]]), r"jobs\.0\.0 is -1"),
+        (_set(jobs=[[1, 3, 10**30, 1]]), r"jobs\.0\.2 is 10+"),
+        (_set(expected=[1]), r"expected is \[1\]"),
+        ("a", r"sequences\.1 is \"a\""),
     ],
 )
 def test_files_of_another_layout_are_refused_with_the_place(
@@ -165,15 +144,16 @@ def test_files_of_another_layout_are_refused_with_the_place(
 ) -> None:
     with pytest.raises(FormatError, match=message) as refusal:
         read_packing_sets(_write(tmp_path, _set(), entry))
-    assert "sets.json: sequences[1]" in str(refusal.value)
+    assert re.search(r"sets\.json: sequences[.[]1", str(refusal.value))
 
 
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        ([0, 3, 5, 1], "arrives at 0, before the job above it; sort"),
-        ([50, 3, 5, 1], r"arrives at 50, but jobs must arrive before step 50 \(arrival_window\)"),
-        ([1, 21, 5, 1], "takes 21 steps, more than the horizon of 20"),
+        ([0, 3, 5, 1], "arrives at 0, before the job listed above it: sort"),
+        ([50, 3, 5, 1], "arrival_window has no room for 50: give at most 49"),
+        ([1, 21, 5, 1], "time_horizon has no room for 21: give at most 20"),
+        ([1, 0, 5, 1], "has duration 0"),
         ([1, 3, 11, 1], r"asks for \[11, 1\], more than the cluster's \[10, 10\]"),
         ([1, 3, 0, 0], r"asks for \[0, 0\]: nothing at all"),
     ],
@@ -181,9 +161,7 @@ def test_files_of_another_layout_are_refused_with_the_place(
 def test_jobs_that_the_world_has_no_room_for_are_refused(
     tmp_path: Path, job: list[int], message: str
 ) -> None:
-    with pytest.raises(
-        WorkloadError, match=rf"sets\.json: sequences\[0\] \('a'\) jobs\[1\]: {message}"
-    ):
+    with pytest.raises(WorkloadError, match=rf"sets\.json: sequences\[0\] \('a'\).*1.*{message}"):
         read_packing_sets(_write(tmp_path, _set(jobs=[[1, 3, 5, 1], job])))
 
 
@@ -192,11 +170,10 @@ def test_jobs_that_the_world_has_no_room_for_are_refused(
     [
         (b'{"sequences": [\n{"name"', r"sets\.json:2: not JSON"),
         (b"\xff\xfe\x00", "not text"),
-        (b"[]", "not an object"),
-        (b'{"sequences": []}', '"sequences" must be a list of at least one'),
-        (b'{"sequences": {}}', '"sequences" must be a list'),
-        (b'{"sequence": []}', "did you mean 'sequences'"),
-        (b"{}", "'sequences' missing"),
+        (b"[]", r"the file is \[\]"),
+        (b'{"sequences": []}', r"sequences is \[\]"),
+        (b'{"sequences": {}}', "sequences is {}"),
+        (b'{"sequence": []}', "sequences is missing"),
     ],
 )
 def test_torn_and_foreign_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:

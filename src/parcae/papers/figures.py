@@ -1270,9 +1270,7 @@ def _pieces(setting: LogSetting, jobs: RigidJobs) -> Callable[[int], RigidLogSou
     # The cluster is never larger than the log's.
     size = min(setting.processors or int(jobs.capacity[0]), int(jobs.capacity[0]))
     units = min(setting.num_units, size)
-    stepped = to_steps(
-        jobs, step_s=_STEP_S, num_units=units, horizon=_HORIZON, capacity=(size,)
-    ).jobs
+    stepped = to_steps(jobs, step_s=_STEP_S, num_units=units, horizon=_HORIZON, capacity=(size,))
     world = PackingConfig(num_slots=10, backlog_size=setting.backlog, horizon=_HORIZON)
     return lambda num_jobs: RigidLogSource(stepped, min(num_jobs, len(stepped)), world)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError, suggestion
-from parcae.rigid.jobs import IntArray, RigidJobs
+from parcae.rigid.jobs import RigidJobs
 
 #: Units of each resource in DeepRM's experiments; with this many image columns per resource its
 #: network has 89,451 parameters.
@@ -26,14 +25,10 @@ CAPACITY = (10, 10)
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class JobMix:
+class JobMix(NamedTuple):
     """The distribution of job durations and demands.
 
     Demands are drawn uniformly from the whole numbers of units within the range.
-
-    Raises:
-        ConfigError: a range that is empty or out of bounds.
 
     Example: `CODE.units(CODE.dominant, 10)` is (5, 10).
     """
@@ -44,25 +39,6 @@ class JobMix:
     share_short: float = 0.8
     short: tuple[int, int] = (1, 3)
     long: tuple[int, int] = (10, 15)
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.share_short <= 1.0:
-            raise ConfigError(
-                f"mix {self.name!r}: the share of short jobs is {self.share_short}; "
-                "it must be between 0 and 1"
-            )
-        for what, (low, high) in (("short", self.short), ("long", self.long)):
-            if not 1 <= low <= high:
-                raise ConfigError(
-                    f"mix {self.name!r}: {what} jobs take {low}..{high} steps; "
-                    "write a range that begins at 1 or more"
-                )
-        for what, (least, most) in (("dominant", self.dominant), ("other", self.other)):
-            if not 0.0 <= least <= most <= 1.0 or most == 0.0:
-                raise ConfigError(
-                    f"mix {self.name!r}: {what} demands are {least}..{most} of the capacity; "
-                    "write shares up to 1"
-                )
 
     def units(self, share: tuple[float, float], capacity: int) -> tuple[int, int]:
         """The smallest and largest whole number of units, at least 1, within shares of a
@@ -120,7 +96,6 @@ def load_of_rate(mix: JobMix, rate: float, capacity: Sequence[int] = CAPACITY) -
 
     Example: `load_of_rate(CODE, 0.7)` is 1.2915.
     """
-    _check_rates(np.array(rate), 1)
     return rate * mix.mean_duration * float((mix.mean_demand(capacity) / capacity).max())
 
 
@@ -143,43 +118,22 @@ def rate_of_load(mix: JobMix, load: float, capacity: Sequence[int] = CAPACITY) -
 
 
 def parse_load(text: str, mix: JobMix = CODE, capacity: Sequence[int] = CAPACITY) -> float:
-    """Parse a load, as in 1.3 or 130%, or the load of an arrival rate, as in rate:0.7.
+    """The arrival rate of a load, as in 1.3 or 130%, or of a rate, as in rate:0.7.
 
-    Example: `parse_load("rate:0.7")` is 1.2915.
+    Example: `parse_load("rate:0.7")` is 0.7.
     """
     match = re.fullmatch(r"(rate:)?(\d+(?:\.\d*)?|\.\d+)(%?)", text.strip())
     if not match or (match[1] and match[3]):
         raise ConfigError(f"load {text!r} is not understood: write 1.3, 130% or rate:0.7")
     value = float(match[2])
-    if match[1] and not 0 < value <= 1:
+    if not match[1]:
+        return rate_of_load(mix, value / 100 if match[3] else value, capacity)
+    if not 0 < value <= 1:
         raise ConfigError(
             f"a rate of {match[2]} is not possible: write arrivals per step, above 0 and at most "
             "1, since at most one job arrives per step"
         )
-    load = load_of_rate(mix, value, capacity) if match[1] else value / 100 if match[3] else value
-    # Called only for its check that the load is possible.
-    rate_of_load(mix, load, capacity)
-    return load
-
-
-class JobArrays(NamedTuple):
-    """Many job sequences side by side; entries of sequence s from `num_jobs[s]` on are 0."""
-
-    num_jobs: IntArray  # [num_sequences]
-    arrival: IntArray  # [num_sequences, window], ascending
-    duration: IntArray  # [num_sequences, window]
-    demand: IntArray  # [num_sequences, window, num_resources]
-
-    def sequence(self, row: int, capacity: Sequence[int], name: str = "bernoulli") -> RigidJobs:
-        """One of the sequences as `RigidJobs`."""
-        jobs = (row, slice(0, int(self.num_jobs[row])))
-        return RigidJobs(
-            name,
-            self.arrival[jobs],
-            self.duration[jobs],
-            self.demand[jobs],
-            np.array(capacity, np.int64),
-        )
+    return value
 
 
 def draw_bernoulli(
@@ -190,70 +144,23 @@ def draw_bernoulli(
     rng: np.random.Generator,
     name: str = "bernoulli",
 ) -> RigidJobs:
-    """Draw one sequence: in each of the steps 0..window-1 a job arrives with probability `rate`."""
-    return draw_many(mix, rate, window, capacity, rng, 1).sequence(0, capacity, name)
-
-
-def draw_many(
-    mix: JobMix,
-    rate: float | npt.NDArray[np.float64],
-    window: int,
-    capacity: Sequence[int],
-    rng: np.random.Generator,
-    count: int,
-) -> JobArrays:
-    """Draw `count` sequences at once, with the distribution of `draw_bernoulli`."""
-    rates = np.asarray(rate, np.float64)
-    _check_rates(rates, count)
-    if window < 1 or count < 1:
-        raise ConfigError(
-            f"{count} sequences of {window} steps: at least one sequence of at least one step "
-            "is needed"
-        )
-    is_arrival = rng.random((count, window)) < rates.reshape(-1, 1)
-    row, step = np.nonzero(is_arrival)
-    duration, demand = _draw_jobs(mix, len(row), capacity, rng)
-    # Position of each job within its sequence: the number of arrivals before it.
-    place = np.cumsum(is_arrival, axis=1)[row, step] - 1
-    shape = (count, window)
-    jobs = JobArrays(
-        is_arrival.sum(axis=1),
-        np.zeros(shape, np.int64),
-        np.zeros(shape, np.int64),
-        np.zeros((*shape, len(capacity)), np.int64),
-    )
-    jobs.arrival[row, place] = step
-    jobs.duration[row, place] = duration
-    jobs.demand[row, place] = demand
-    return jobs
-
-
-def _draw_jobs(
-    mix: JobMix, count: int, capacity: Sequence[int], rng: np.random.Generator
-) -> tuple[IntArray, IntArray]:
-    """Draw durations [count] and demands [count, num_resources].
+    """Draw one sequence: in each of the steps 0..window-1 a job arrives with probability `rate`.
 
     For every job both alternatives (short and long, dominant and other) are drawn; then one is
     selected.
     """
-    num_resources = len(capacity)
+    if not 0.0 <= rate <= 1.0 or window < 1:
+        raise ConfigError(
+            f"a rate of arrivals of {rate} in {window} steps: at most one job arrives per step, "
+            "so write 0..1 jobs per step, and at least one step"
+        )
+    arrival = np.flatnonzero(rng.random(window) < rate)
+    count = len(arrival)
     short, long = (rng.integers(low, high + 1, count) for low, high in (mix.short, mix.long))
     duration = np.where(rng.random(count) < mix.share_short, short, long)
     amounts = []
     for share in (mix.dominant, mix.other):
         low, high = np.array([mix.units(share, units) for units in capacity]).T
-        amounts.append(rng.integers(low, high + 1, (count, num_resources)))
-    is_dominant = rng.integers(0, num_resources, count)[:, None] == np.arange(num_resources)
-    return duration, np.where(is_dominant, *amounts)
-
-
-def _check_rates(rates: npt.NDArray[np.float64], count: int) -> None:
-    if not ((rates >= 0.0) & (rates <= 1.0)).all():
-        raise ConfigError(
-            f"a rate of arrivals is {rates.tolist()}: at most one job arrives per step, "
-            "so write 0..1 jobs per step"
-        )
-    if rates.ndim and rates.shape != (count,):
-        raise ConfigError(
-            f"{count} sequences need one rate, or one for each, not rates of shape {rates.shape}"
-        )
+        amounts.append(rng.integers(low, high + 1, (count, len(capacity))))
+    is_dominant = rng.integers(0, len(capacity), count)[:, None] == np.arange(len(capacity))
+    return RigidJobs(name, arrival, duration, np.where(is_dominant, *amounts), np.array(capacity))

@@ -26,7 +26,7 @@ from parcae.cli.tables import print_catalog, print_rows
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.registry import all_policies
 from parcae.rigid.benchmark import benchmark_packing
-from parcae.rigid.bernoulli import job_mix, parse_load, rate_of_load
+from parcae.rigid.bernoulli import job_mix, parse_load
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.evaluation.compare import compare_log, compare_packing
 from parcae.rigid.evaluation.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_chart
@@ -209,9 +209,9 @@ class DrawnOptions(Options):
             )
         text = self.load if self.load is not None else self.rate
         prefix = "" if self.load is not None else "rate:"
-        loads = tuple(parse_load(prefix + word, mix, capacity) for word in _spread(str(text)))
-        # A load is a multiple of the rate; the source has rates.
-        rates = tuple(round(rate_of_load(mix, load, capacity), 6) for load in loads)
+        rates = tuple(
+            round(parse_load(prefix + word, mix, capacity), 6) for word in _spread(str(text))
+        )
         settings = PackingConfig(
             num_slots=self.num_slots, backlog_size=self.backlog_size, horizon=self.horizon
         )

@@ -6,7 +6,7 @@ They are the jobs of DeepRM (section 3.1) and of batch clusters.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,12 @@ from parcae.base.errors import ConfigError, WorkloadError
 IntArray = npt.NDArray[np.int64]
 #: Times of a run stay below this, so that kernels can add them without an overflow.
 _LARGEST_TIME = 2.0**62
+#: The columns of `RigidJobs` with a row a job.
+_PER_JOB = ("arrival", "duration", "estimate", "demand", "ids", "users", "rows")
+
+
+def _none() -> IntArray:
+    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,32 +60,28 @@ class RigidJobs:
     duration: IntArray
     demand: IntArray
     capacity: IntArray
-    estimate: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    estimate: IntArray = field(default_factory=_none)
     resources: tuple[str, ...] = ()
     step: str = "step"
-    ids: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    users: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    rows: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    ids: IntArray = field(default_factory=_none)
+    users: IntArray = field(default_factory=_none)
+    rows: IntArray = field(default_factory=_none)
 
     def __post_init__(self) -> None:
-        per_job = ("arrival", "duration", "demand", "estimate", "ids", "users", "rows")
-        for key in (*per_job, "capacity"):
+        for key in (*_PER_JOB, "capacity"):
             object.__setattr__(self, key, _whole(self.name, key, getattr(self, key)))
-        self._set_defaults()
+        numbers = _whole(self.name, "ids", range(len(self.arrival)))
+        names = tuple(f"resource {r}" for r in range(len(self.capacity)))
+        for key, default in (
+            ("estimate", self.duration),
+            ("ids", numbers),
+            ("rows", numbers),
+            ("resources", names),
+        ):
+            if not len(getattr(self, key)):
+                object.__setattr__(self, key, default)
         self._check_shapes()
         self._check_values()
-
-    def _set_defaults(self) -> None:
-        """True durations as estimates, ids and rows from 0, and numbered resource names."""
-        if not len(self.estimate):
-            object.__setattr__(self, "estimate", self.duration)
-        for key in ("ids", "rows"):
-            if not len(getattr(self, key)):
-                numbers = np.arange(len(self.arrival), dtype=np.int64)
-                object.__setattr__(self, key, _frozen(numbers))
-        if not self.resources:
-            resources = tuple(f"resource {r}" for r in range(len(self.capacity)))
-            object.__setattr__(self, "resources", resources)
 
     def _check_shapes(self) -> None:
         count = len(self.arrival)
@@ -89,64 +91,53 @@ class RigidJobs:
                 f"{self.name}: demand must be [{count} jobs, {num_resources} resources], "
                 f"not {self.demand.shape}"
             )
-        lengths = {count, len(self.duration), len(self.estimate), len(self.ids), len(self.rows)}
-        if len(self.users):
-            lengths.add(len(self.users))
-        if len(lengths) != 1 or len(self.resources) != num_resources:
+        lengths = {len(getattr(self, key)) for key in _PER_JOB if key != "users"}
+        if lengths | {len(self.users) or count} != {count} or len(self.resources) != num_resources:
             raise WorkloadError(
                 f"{self.name}: arrival, duration, demand, estimate, ids, users and rows must have "
                 "one entry a job, resources one name for each entry of capacity"
-            )
-
-    def _check_values(self) -> None:
-        self._refuse(self.arrival < 0, "arrives at {}, before time 0", self.arrival)
-        self._refuse(
-            np.diff(self.arrival, prepend=0) < 0,
-            "arrives at {}, before the job listed above it: sort the jobs by arrival",
-            self.arrival,
-        )
-        self._refuse(self.duration < 1, "has duration {}: it must be at least 1", self.duration)
-        self._refuse(
-            self.estimate < 1,
-            "has an estimated duration of {}: it must be at least 1",
-            self.estimate,
-        )
-        longest = np.maximum(self.duration, self.estimate).astype(np.float64)
-        if float(self.arrival.max(initial=0)) + float(longest.sum()) > _LARGEST_TIME:
-            raise WorkloadError(
-                f"{self.name}: the jobs would run, one after another, until a time of more than "
-                "2^62: use a larger unit of time, and count arrivals from the first one"
             )
         if (self.capacity < 1).any():
             raise WorkloadError(
                 f"{self.name}: capacity {self.capacity.tolist()}: "
                 "every resource needs at least 1 unit"
             )
-        self._check_demands()
 
-    def _check_demands(self) -> None:
-        self._refuse(
-            (self.demand < 0).any(axis=1), "asks for {}: demands must not be negative", self.demand
-        )
-        self._refuse(
-            (self.demand == 0).all(axis=1),
-            "asks for {}: nothing at all, but a job must need some resource",
-            self.demand,
-        )
-        self._refuse(
-            (self.demand > self.capacity).any(axis=1),
-            f"asks for {{}}, more than the cluster's {self.capacity.tolist()}",
-            self.demand,
-        )
-
-    def _refuse(
-        self, is_bad: npt.NDArray[np.bool_] | np.bool_, what: str, values: IntArray
-    ) -> None:
-        """Raise an error for the first bad job; `what` is formatted with its value."""
-        if is_bad.any():
-            row = int(np.flatnonzero(is_bad)[0])
+    def _check_values(self) -> None:
+        arrival, duration, estimate, demand = (getattr(self, key) for key in _PER_JOB[:4])
+        cluster = self.capacity.tolist()
+        for values, is_bad, what in (
+            (arrival, arrival < 0, "arrives at {}, before time 0"),
+            (
+                arrival,
+                np.diff(arrival, prepend=0) < 0,
+                "arrives at {}, before the job listed above it: sort the jobs by arrival",
+            ),
+            (duration, duration < 1, "has duration {}: it must be at least 1"),
+            (estimate, estimate < 1, "has an estimated duration of {}: it must be at least 1"),
+            (demand, demand < 0, "asks for {}: demands must not be negative"),
+            (
+                demand,
+                (demand == 0).all(axis=1),
+                "asks for {}: nothing at all, but a job must need some resource",
+            ),
+            (
+                demand,
+                demand > self.capacity,
+                f"asks for {{}}, more than the cluster's {cluster}",
+            ),
+        ):
+            if is_bad.any():
+                row = int(np.argwhere(is_bad)[0, 0])
+                raise WorkloadError(
+                    f"{self.name}: job {self.ids[row]} (row {row}) "
+                    f"{what.format(values[row].tolist())}"
+                )
+        longest = np.maximum(duration, estimate).astype(np.float64)
+        if float(arrival.max(initial=0)) + float(longest.sum()) > _LARGEST_TIME:
             raise WorkloadError(
-                f"{self.name}: job {self.ids[row]} (row {row}) {what.format(values[row].tolist())}"
+                f"{self.name}: the jobs would run, one after another, until a time of more than "
+                "2^62: use a larger unit of time, and count arrivals from the first one"
             )
 
     def __len__(self) -> int:
@@ -188,21 +179,9 @@ class RigidJobs:
 
     def piece(self, first: int, last: int) -> RigidJobs:
         """Jobs first..last-1, with time counted from the first of them."""
-        rows = slice(first, last)
-        start = self.arrival[first] if first < len(self) else 0
-        return RigidJobs(
-            f"{self.name}[{first}:{last}]",
-            self.arrival[rows] - start,
-            self.duration[rows],
-            self.demand[rows],
-            self.capacity,
-            self.estimate[rows],
-            self.resources,
-            self.step,
-            self.ids[rows],
-            self.users[rows],
-            self.rows[rows],
-        )
+        part = {key: getattr(self, key)[first:last] for key in _PER_JOB}
+        part["arrival"] = part["arrival"] - part["arrival"][:1]
+        return replace(self, name=f"{self.name}[{first}:{last}]", **part)
 
     def halves(self) -> tuple[RigidJobs, RigidJobs]:
         """The first half of the jobs (for training) and the second half (for evaluation).
@@ -234,48 +213,9 @@ def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:
     if (np.abs(array) >= 2.0**63).any():
         raise WorkloadError(f"{name}: {key} holds a number that does not fit into 64 bits")
     # An empty list would otherwise become a float64 array.
-    return _frozen(np.array(values, np.int64) if array.size else np.zeros(array.shape, np.int64))
-
-
-def _frozen(array: IntArray) -> IntArray:
-    array.setflags(write=False)
-    return array
-
-
-@dataclass(frozen=True)
-class SteppedJobs:
-    """A log in steps and units, and what the conversion changed or left out.
-
-    Args:
-        jobs: the jobs in steps and units.
-        step_s: length of a step in seconds.
-        unit: for each resource, the amount that one unit stands for.
-        num_clipped: number of jobs that took longer than the horizon and were cut to it.
-        clipped_share: share of the work that was lost by cutting.
-        num_left_out: number of jobs that were larger than the cluster.
-        growth: work of all jobs after rounding up to whole steps and units, divided by the exact
-            work (before cutting to the horizon).
-    """
-
-    jobs: RigidJobs
-    step_s: int
-    unit: tuple[float, ...]
-    num_clipped: int
-    clipped_share: float
-    num_left_out: int
-    growth: float
-
-    def __str__(self) -> str:
-        unit = " and ".join(
-            f"{size:g} of {name}" for size, name in zip(self.unit, self.jobs.resources, strict=True)
-        )
-        return (
-            f"{len(self.jobs):,} jobs in steps of {self.step_s:,} s and units of {unit}; "
-            f"{self.num_left_out:,} jobs larger than the cluster left out; "
-            f"{self.num_clipped:,} jobs longer than the horizon cut to it "
-            f"({self.clipped_share:.1%} of the work); "
-            f"rounding up multiplies the work by {self.growth:.2f}"
-        )
+    whole = np.array(values, np.int64) if array.size else np.zeros(array.shape, np.int64)
+    whole.setflags(write=False)
+    return whole
 
 
 def to_steps(
@@ -285,12 +225,11 @@ def to_steps(
     num_units: int,
     horizon: int,
     capacity: tuple[int, ...] | None = None,
-    name: str = "",
-) -> SteppedJobs:
+) -> RigidJobs:
     """Convert a log in seconds to jobs in steps, on a cluster of `num_units` units per resource.
 
     Durations and demands are rounded up, arrivals are rounded down. Schedulers see the true
-    durations, as in DeepRM's world.
+    durations, as in DeepRM's world. Jobs that are larger than the cluster are left out.
 
     Args:
         jobs: the log in seconds.
@@ -298,7 +237,6 @@ def to_steps(
         num_units: units of each resource of the resulting cluster.
         horizon: longest duration in steps; longer jobs are cut to it.
         capacity: size of the cluster in the log's units, if it should be smaller than the log's.
-        name: name of the result; the log's name by default.
 
     Raises:
         ConfigError: a step, number of units, horizon or capacity that is out of range.
@@ -307,50 +245,6 @@ def to_steps(
     Example: a job of 4,000 s and 20 of 1,728 processors takes 2 steps of 3,600 s and 1 of 54 units.
     """
     size = np.array(jobs.capacity if capacity is None else capacity, np.int64)
-    _check(jobs, step_s, num_units, horizon, size)
-    rows = _fitting_rows(jobs, size)
-    # -(-a // b) is integer division rounded up.
-    demand = -(-jobs.demand[rows] * num_units // size)
-    steps = -(-jobs.duration[rows] // step_s)
-    duration = np.minimum(steps, horizon)
-    arrival = jobs.arrival[rows] // step_s
-    stepped = RigidJobs(
-        name or jobs.name,
-        arrival - arrival[0],
-        duration,
-        demand,
-        np.full(len(size), num_units, np.int64),
-        resources=jobs.resources,
-        ids=jobs.ids[rows],
-        rows=jobs.rows[rows],
-    )
-    # Work is measured as (share of each resource) x (seconds), summed over resources.
-    exact_work = float((jobs.demand[rows] / size * jobs.duration[rows, None]).sum())
-    rounded_work = (demand / num_units * (steps * step_s)[:, None]).sum(axis=1)
-    clipped_share = 1.0 - float((rounded_work * duration / steps).sum() / rounded_work.sum())
-    unit = tuple(float(share) for share in size / num_units)
-    return SteppedJobs(
-        stepped,
-        step_s,
-        unit,
-        int((steps > horizon).sum()),
-        clipped_share,
-        len(jobs) - len(rows),
-        float(rounded_work.sum()) / exact_work,
-    )
-
-
-def _fitting_rows(jobs: RigidJobs, size: IntArray) -> IntArray:
-    """The rows of the jobs that fit the cluster; there is at least one."""
-    fits = (jobs.demand <= size).all(axis=1)
-    if not fits.any():
-        raise WorkloadError(
-            f"{jobs.name}: none of {len(jobs)} jobs fits a cluster of {size.tolist()}: give it more"
-        )
-    return np.flatnonzero(fits)
-
-
-def _check(jobs: RigidJobs, step_s: int, num_units: int, horizon: int, size: IntArray) -> None:
     if jobs.step != "s":
         raise WorkloadError(
             f"{jobs.name}: its times are in {jobs.step}s already; give a log in seconds"
@@ -370,3 +264,20 @@ def _check(jobs: RigidJobs, step_s: int, num_units: int, horizon: int, size: Int
             f"{jobs.name}: a cluster of {size.tolist()} cannot be divided into {num_units} units "
             "of at least one each; give fewer units"
         )
+    rows = np.flatnonzero((jobs.demand <= size).all(axis=1))
+    if not len(rows):
+        raise WorkloadError(
+            f"{jobs.name}: none of {len(jobs)} jobs fits a cluster of {size.tolist()}: give it more"
+        )
+    # -(-a // b) is integer division rounded up.
+    arrival = jobs.arrival[rows] // step_s
+    return RigidJobs(
+        jobs.name,
+        arrival - arrival[0],
+        np.minimum(-(-jobs.duration[rows] // step_s), horizon),
+        -(-jobs.demand[rows] * num_units // size),
+        np.full(len(size), num_units),
+        resources=jobs.resources,
+        ids=jobs.ids[rows],
+        rows=jobs.rows[rows],
+    )

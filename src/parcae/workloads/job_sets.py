@@ -30,14 +30,16 @@ def _not_text(value: Any) -> Any:
     return value
 
 
-_Count = Annotated[int, BeforeValidator(_not_text), Field(ge=0, le=_LARGEST)]
+#: A whole number in a file; 5.0 is accepted as 5.
+Whole = Annotated[int, BeforeValidator(_not_text)]
+_Count = Annotated[Whole, Field(ge=0, le=_LARGEST)]
 _Positive = Annotated[_Count, Field(ge=1)]
 _Cores = Annotated[_Positive, Field(le=MOST_EXECUTORS)]
 _Tier = Annotated[float, BeforeValidator(_not_text), Field(ge=-_LARGEST, le=_LARGEST)]
 _File = TypeVar("_File", bound=BaseModel)
 
 
-def _read(path: Path, model: type[_File], layout: str) -> _File:
+def read_model(path: Path, model: type[_File], layout: str) -> _File:
     """The content of a JSON file; the first thing that is wrong is refused with its place."""
     data = parsed_json(path, read_file(path), layout)
     try:
@@ -117,7 +119,7 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
     The layout is {"sets": {id: {"exec": E, "jobs": [[query, size, arrival ms], ...]}}}. A set may
     also have `moving_delay` and `warmup_delay` in ms; the defaults are 2000 and 1000.
     """
-    file = _read(path, _SetFile, '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}')
+    file = read_model(path, _SetFile, '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}')
     return {
         name: JobSet(
             name,
@@ -244,7 +246,7 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
     """
     path = Path(path)
     sets: dict[str, SparkWorldSet] = {}
-    for entry in _read(path, _WorldFile, _LAYOUT).sets:
+    for entry in read_model(path, _WorldFile, _LAYOUT).sets:
         if entry.name in sets:
             raise FormatError(f"{path}: several sets have the name {entry.name!r}; rename one")
         sets[entry.name] = _world_set(path, entry)
