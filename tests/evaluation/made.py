@@ -9,7 +9,7 @@ import polars as pl
 
 from parcae.evaluation.compare import RUNS, ClusterWorld
 from parcae.evaluation.comparison import Comparison, compared, numbered
-from parcae.evaluation.policies import ResolvedPolicies
+from parcae.evaluation.policies import Resolved, ResolvedPolicies
 from parcae.evaluation.who_pays import deadline_counts, later_counts, paired_jobs
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import RunSummary, summarize
@@ -86,7 +86,9 @@ def comparison_of(
         )
         for row in range(len(seeds))
     ]
-    resolved = ResolvedPolicies({}, frozenset(oracles), names, world.config)
+    # What a policy is does not matter here, but that it is no oracle.
+    became = {name: Resolved(None if name in oracles else object(), name) for name in names}
+    resolved = ResolvedPolicies(became, world.config)
     return compared(
         world,
         resolved,

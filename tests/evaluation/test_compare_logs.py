@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import FormatError
-from parcae.cli.compare_logs import _summary_table
-from parcae.evaluation.compare_logs import compare_logs, compare_runs, summarize_run
+from parcae.cli.compare_logs import _tables
+from parcae.evaluation.compare_logs import compare_runs, summarize_run
 from parcae.workloads.archive import BUNDLED
 from parcae.workloads.recorded_run import (
     CORE_TASK,
@@ -17,6 +17,7 @@ from parcae.workloads.recorded_run import (
     RecordedJob,
     RecordedRun,
 )
+from parcae.workloads.spark_log.run import read_spark_run
 from tests.conftest import shared_data
 from tests.workloads.spark_log_builder import small_log
 
@@ -110,14 +111,14 @@ def test_one_pair_has_no_interval_to_speak_of() -> None:
     assert result.ratio is not None
     assert result.ratio.is_unknown
     assert result.notes == ()
-    caption = str(_summary_table(result).caption)
+    caption = str(next(_tables(result)).caption)
     assert caption == "mean JCT B / A over 1 matched job: 2.000"
 
 
 def test_the_caption_names_the_interval_and_the_pairs_left_out() -> None:
     a = recorded(("x", 0, 1_000), ("x", 5, 2_005), ("y", 9, 20))
     result = compare_runs(a, recorded(("x", 0, 1_000), ("x", 5, 2_005), ("y", 9, -20)))
-    caption = str(_summary_table(result).caption)
+    caption = str(next(_tables(result)).caption)
     assert "over 2 matched jobs: 1.000 [1.000, 1.000]" in caption
     assert caption.endswith(
         "(95% bootstrap interval over jobs, without 1 pair that did not complete in both)"
@@ -141,7 +142,8 @@ def test_one_run_in_numbers() -> None:
 def test_a_log_compared_with_itself_has_ratio_1_and_the_json_has_no_nan() -> None:
     comparison = json.loads(
         json.dumps(
-            compare_logs(EXAMPLE, EXAMPLE, key="spark.jobGroup.id").to_json(), allow_nan=False
+            compare_runs(*[read_spark_run([EXAMPLE], key="spark.jobGroup.id")] * 2).to_json(),
+            allow_nan=False,
         )
     )
     assert comparison["ratio"] == {"mean": 1.0, "ci95": [1.0, 1.0], "pairs": 18}
@@ -154,7 +156,8 @@ def test_a_log_compared_with_itself_has_ratio_1_and_the_json_has_no_nan() -> Non
 
 def test_real_logs_of_different_applications_are_compared() -> None:
     folder = shared_data("spark-event-logs")
-    result = compare_logs(folder / "app-20161115172038-0000", folder)
+    one, every = (read_spark_run([path]) for path in (folder / "app-20161115172038-0000", folder))
+    result = compare_runs(one, every)
     assert result.num_pairs == 1
     assert len(result.unmatched[1]) == 11
     assert result.summaries[1].core_utilization is None
@@ -162,15 +165,15 @@ def test_real_logs_of_different_applications_are_compared() -> None:
 
 def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(small_log())
-    reports: list[tuple[str, int, int]] = []
-    compare_logs(tmp_path / "log", tmp_path, progress=lambda *now: reports.append(now))
+    reports: list[tuple[int, int]] = []
+    read_spark_run([tmp_path / "log"], progress=lambda *now: reports.append(now))
     size = (tmp_path / "log").stat().st_size
-    assert [now for now in reports if now[1] == size] == [("A", size, size), ("B", size, size)]
+    assert [now for now in reports if now[0] == size] == [(size, size)]
 
 
 def test_what_is_no_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(FormatError, match=r"notes\.txt does not begin like a Spark event log"):
-        compare_logs(EXAMPLE, tmp_path / "notes.txt")
+        read_spark_run([tmp_path / "notes.txt"])
     with pytest.raises(FormatError, match="nowhere: no such file"):
-        compare_logs(tmp_path / "nowhere", EXAMPLE)
+        read_spark_run([tmp_path / "nowhere"])

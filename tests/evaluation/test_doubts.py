@@ -8,8 +8,7 @@ from parcae.decima.catalog import HEURISTICS
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import comparison_table
 from parcae.evaluation.doubts import mean_task_ms, run_warnings, setting_warnings
-from parcae.evaluation.tuning import edge_warning
-from parcae.policies.parameter_search import Sweep
+from parcae.policies.parameter_search import Sweep, edge_warning
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload
 from parcae.workloads.workload import Workload
@@ -94,7 +93,8 @@ def test_a_tuned_value_at_the_edge_of_its_grid_is_warned_of() -> None:
     lowest, *_, highest = (values[0] for values in _SWEEPS["weighted-fair"].grid(2))
 
     def warned(family: str, best: float) -> str:
-        return edge_warning(family, Sweep(_SWEEPS[family].names, {(best,): 1.0}), _EXECUTORS)
+        knobs = _SWEEPS[family]
+        return edge_warning(knobs, 2, Sweep(knobs.names, {(best,): 1.0}))
 
     assert warned("weighted-fair", lowest).startswith("alpha -10 is at the edge of the values")
     assert "(-10 to 5)" in warned("weighted-fair", highest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -239,7 +240,7 @@ def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
 
 
 def test_the_benchmark_measures_every_part() -> None:
-    result = benchmark_packing(0.2, clusters=4, repetitions=1).to_json()
+    result = asdict(benchmark_packing(0.2, clusters=4, repetitions=1))
     assert all(value > 0 for value in result.values())
     assert (
         result["deeprm_to_sjf"]

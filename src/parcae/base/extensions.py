@@ -55,9 +55,12 @@ class Extension:
 
 
 @cache
-def extensions() -> tuple[Extension, ...]:
-    """The extensions of all installed packages, in the order of their names."""
-    found = []
+def extensions() -> Mapping[str, Extension]:
+    """The extensions of all installed packages, in the order of their names, by what brings them.
+
+    Example: one is called "rigid (parcae.rigid.extension:EXTENSION)".
+    """
+    found = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             extension = point.load()
@@ -71,15 +74,21 @@ def extensions() -> tuple[Extension, ...]:
                 f"the extension {point.name!r} ({point.value}) is {extension!r}: it must be a "
                 "parcae.base.extensions.Extension"
             )
-        found.append(extension)
-    return tuple(found)
+        found[f"{point.name} ({point.value})"] = extension
+    return found
 
 
 def rows(table: str) -> Iterator[Any]:
     """The rows that all extensions add to a table, which a field of `Extension` names."""
-    for extension in extensions():
+    return (row for _, row in owned_rows(table))
+
+
+def owned_rows(table: str) -> Iterator[tuple[str, Any]]:
+    """The same, each with what brings it."""
+    for owner, extension in extensions().items():
         value = getattr(extension, table)
-        yield from load(value, f"the table of {table}") if isinstance(value, str) else value
+        for row in load(value, f"the table of {table}") if isinstance(value, str) else value:
+            yield owner, row
 
 
 def is_reference(text: str) -> bool:

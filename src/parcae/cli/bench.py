@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -13,11 +14,12 @@ from parcae.cli.checks import names_in
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, MOST, WORLD, SizeOptions, world_of
 from parcae.evaluation.benchmark import (
-    benchmark_cores,
+    LONG_JOBS,
     benchmark_decisions,
     benchmark_simulator,
 )
 from parcae.service.benchmark import benchmark_service
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import MOST_EXECUTORS
 
@@ -28,7 +30,7 @@ def show(rows: Any, as_json: bool, words: Callable[[Any], str]) -> None:
     """Print a measurement, or several, as JSON or a line for each."""
     several = isinstance(rows, Sequence)
     if as_json:
-        shown = [row.to_json() for row in rows] if several else rows.to_json()
+        shown = [asdict(row) for row in rows] if several else asdict(rows)
         typer.echo(json.dumps(shown, indent=2))
         return
     for row in rows if several else [rows]:
@@ -41,8 +43,7 @@ def simulator(
     workload: str = PROFILE,
     policy: str | None = option(
         None,
-        "Policies, separated by commas; only one with --world executors. (default: "
-        "fair,srpt,tuned; executors: fair)",
+        "Policies, separated by commas. (default: fair,srpt,tuned; executors: fair)",
     ),
     arrivals: str = option("poisson:25s", "Arrivals, as in `parcae simulate`."),
     jobs: int = option(200, "Number of jobs in a run.", ge=1, le=MOST),
@@ -51,51 +52,43 @@ def simulator(
 ) -> None:
     """Measure simulated tasks per second on one core, including planning, also with 1,000 jobs.
 
-    With --world executors: tasks, events and decisions per second.
-
     Example: parcae bench simulator --json
     """
-    loaded = load_workload(workload)
-    # The default of the other commands.
-    size = cluster.size or 50
     # No option here implies the world of executors.
-    if world_of(cluster.world, {}).value == "cores":
-        measured = benchmark_cores(
-            loaded,
-            names_in("fair,srpt,tuned" if policy is None else policy),
-            arrivals=arrivals,
-            num_jobs=jobs,
-            num_cores=size,
-            runs=runs,
-        )
-        if as_json:
-            typer.echo(json.dumps(measured.to_json(), indent=2))
-            return
-        for speed in measured.policies:
-            typer.echo(
-                f"{speed.policy:<12} {speed.tasks_per_second / 1e6:5.1f} million tasks/s (median "
-                f"of {measured.runs}; best "
-                f"{speed.best_tasks_per_second / 1e6:.1f}); with {measured.num_long_jobs:,} jobs "
-                f"{speed.long_tasks_per_second / 1e6:.1f} ({speed.linearity:.2f} times)"
-            )
-        return
-    result = benchmark_simulator(
-        loaded,
-        policy="fair" if policy is None else policy,
+    world = world_of(cluster.world, {})
+    default = "fair,srpt,tuned" if world is WorldName.CORES else "fair"
+    config = SimulationConfig(world=world, num_executors=cluster.size or 50)
+    speeds = benchmark_simulator(
+        load_workload(workload),
+        names_in(policy or default),
+        config,
         arrivals=arrivals,
         num_jobs=jobs,
-        num_executors=size,
         runs=runs,
     )
-    show(
-        result,
-        as_json,
-        lambda done: (
-            f"{done.tasks_per_second / 1e6:.1f} million tasks/s (median of {done.runs}; best "
-            f"{done.best_tasks_per_second / 1e6:.1f}), {done.decisions_per_second / 1e3:.0f} "
-            "thousand decisions/s"
-        ),
-    )
+    if as_json:
+        rates = ("tasks_per_second", "events_per_second", "decisions_per_second")
+        result = {
+            # Those of the slowest policy.
+            **{rate: min(getattr(speed, rate) for speed in speeds) for rate in rates},
+            "workload": workload,
+            "arrivals": arrivals,
+            "num_jobs": jobs,
+            "num_long_jobs": LONG_JOBS,
+            "num_executors": config.num_executors,
+            "runs": runs,
+            "world": world.value,
+            "policies": {speed.policy: asdict(speed) for speed in speeds},
+        }
+        typer.echo(json.dumps(result, indent=2))
+        return
+    for speed in speeds:
+        typer.echo(
+            f"{speed.policy:<12} {speed.tasks_per_second / 1e6:5.1f} million tasks/s (median of "
+            f"{runs}; best {speed.best_tasks_per_second / 1e6:.1f}), "
+            f"{speed.decisions_per_second / 1e3:.0f} thousand decisions/s; with {LONG_JOBS:,} jobs "
+            f"{speed.long_tasks_per_second / 1e6:.1f} ({speed.linearity:.2f} times)"
+        )
 
 
 @command()

@@ -205,24 +205,36 @@ class ClusterOptions(SizeOptions):
         `executors_only` are further options of the command that exist in that world only; `elastic`
         are the settings of an elastic cluster, if it is one.
         """
+        given = {name: getattr(self, name, None) for name in SimulationConfig.model_fields}
         implying = {
             f"--{name.replace('_', '-')}": _is_given(getattr(self, name, None))
             for name in _IMPLYING
         }
-        given = {name: getattr(self, name, None) for name in SimulationConfig.model_fields}
-        given["num_executors"] = self.size
-        given["estimate_error"] = parse_estimate_error(self.estimate_error)
-        given["world"] = world_of(self.world, {**implying, **(executors_only or {})})
-        faults = given["faults"]
-        if _is_given(faults) and given["world"] is not WorldName.CORES:
+        world = world_of(self.world, {**implying, **(executors_only or {})})
+        given |= {
+            "num_executors": self.size,
+            "estimate_error": parse_estimate_error(self.estimate_error),
+            "world": world,
+        }
+        if given["durations"] not in (None, *DurationMode):
             raise ConfigError(
-                f"--faults {faults} exists in the world of cores only: leave it out, or leave out "
-                "--world executors and the options that exist only there"
+                f"--durations {given['durations']}: write one of {', '.join(DurationMode)}"
+            )
+        if _is_given(given["faults"]) and world is not WorldName.CORES:
+            raise ConfigError(
+                f"--faults {given['faults']} exists in the world of cores only: leave it out, or "
+                "leave out --world executors and the options that exist only there"
             )
         # Values that were not given are left out, so that the defaults of the config apply.
         config = SimulationConfig.model_validate(
             {key: value for key, value in given.items() if value is not None}
         )
+        # Executor classes fix the number of executors, so that both options must agree.
+        if self.size not in (None, config.total_executors):
+            raise ConfigError(
+                f"--executor-classes {given['executor_classes']} has {config.total_executors} "
+                f"executors, not {self.size}; leave out --executors"
+            )
         if self.reference_semantics:
             config = config.with_reference_semantics()
         found = core_range(self.cores)
@@ -233,21 +245,6 @@ class ClassClusterOptions(ClusterOptions):
     """The simulated cluster, which may have several executor classes."""
 
     executor_classes: str | None = same(SimulationConfig, "executor_classes", default=None)
-
-    def config(
-        self,
-        executors_only: Mapping[str, object] | None = None,
-        elastic: Elastic | None = None,
-    ) -> SimulationConfig:
-        """As `ClusterOptions.config`."""
-        config = super().config(executors_only, elastic)
-        # Executor classes fix the number of executors, so that both options must agree.
-        if self.size not in (None, config.total_executors):
-            raise ConfigError(
-                f"--executor-classes {self.executor_classes} has {config.total_executors} "
-                f"executors, not {self.size}; leave out --executors"
-            )
-        return config
 
 
 class SimulatedClusterOptions(ClassClusterOptions):
@@ -261,18 +258,6 @@ class SimulatedClusterOptions(ClassClusterOptions):
     )
     durations: str = same(SimulationConfig, "durations")
     faults: str = same(SimulationConfig, "faults", default="none")
-
-    def config(
-        self,
-        executors_only: Mapping[str, object] | None = None,
-        elastic: Elastic | None = None,
-    ) -> SimulationConfig:
-        """As `ClusterOptions.config`."""
-        if self.durations not in set(DurationMode):
-            raise ConfigError(
-                f"--durations {self.durations}: write one of {', '.join(DurationMode)}"
-            )
-        return super().config(executors_only, elastic)
 
 
 #: The options of `Elastic` have no effect on clusters of fixed sizes.

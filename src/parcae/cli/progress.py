@@ -10,15 +10,14 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import typer
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -80,109 +79,64 @@ class ProgressLine:
             sys.stderr.write("\n")
 
 
-class _Counts:
-    """Lines for a log about how much of a task is done, with the time left."""
-
-    def __init__(self, task: str) -> None:
-        self._task = task
-        self._lines = LogLines()
-        self._begin_s = time.monotonic()
-        #: What was done before, e.g. by a command that was stopped.
-        self._known: int | None = None
-
-    def show(self, done: int, total: int) -> None:
-        """Print a line from time to time. A total of 0 is unknown."""
-        if self._known is None:
-            self._known = done
-        if not total:
-            self._lines.show(self._task)
-            return
-        text = f"{self._task}: {done / total:.0%}"
-        if done > self._known:
-            passed_s = time.monotonic() - self._begin_s
-            left_s = passed_s * (total - done) / (done - self._known)
-            text += f", about {left_s:,.0f} s left"
-        self._lines.show(text)
-
-
-class _EachCounts:
-    """Lines for a log about several tasks; a task begins when it is first shown."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, _Counts] = {}
-
-    def show(self, task: str, done: int, total: int) -> None:
-        """Print a line about a task from time to time. A total of 0 is unknown."""
-        if task not in self._counts:
-            self._counts[task] = _Counts(task)
-        self._counts[task].show(done, total)
-
-
 @contextlib.contextmanager
 def counting(task: str, has_counts: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows how much of a task is done.
+    """Yield a function that shows how much of a task is done, in percent or as counts.
 
-    The function takes what is done and the total, which is 0 if it is unknown.
+    The function takes what is done and the total, which is 0 if it is unknown. On a terminal it
+    shows a bar, which disappears at its end.
     """
-    with counting_each((task,), has_counts) as show:
-        yield partial(show, task)
+    if sys.stderr.isatty():
+        done = MofNCompleteColumn() if has_counts else TextColumn("{task.percentage:>3.0f}%")
+        with _bar(
+            TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn()
+        ) as bar:
+            number = bar.add_task(task, total=None)
+            yield lambda done, total: bar.update(number, completed=done, total=total or None)
+        return
+    lines = LogLines()
+    begin_s = time.monotonic()
+    # What was done before, e.g. by a command that was stopped.
+    known: list[int] = []
+
+    def show(done: int, total: int) -> None:
+        known.append(done)
+        text = task
+        if total:
+            text += f": {done / total:.0%}"
+        if total and done > known[0]:
+            left_s = (time.monotonic() - begin_s) * (total - done) / (done - known[0])
+            text += f", about {left_s:,.0f} s left"
+        lines.show(text)
+
+    yield show
 
 
 @contextlib.contextmanager
-def counting_each(
-    tasks: Sequence[str], has_counts: bool = False
-) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows how much of each task is done; see `counting`.
+def telling(first: str = "", is_often: bool = False) -> Iterator[Callable[..., None]]:
+    """Show the step that a command is at, and for how long it has run; a log has every step.
 
-    The function takes the task, what is done of it and its total, which is 0 if it is unknown.
+    Yields a function of the next step, and of the share of the work that is done, if it is known.
     """
+    lines = LogLines()
+
+    def log(step: str, share: float | None = None) -> None:
+        if is_often:
+            lines.show(step)
+        else:
+            typer.echo(step if share is None else f"{share:4.0%} {step}", err=True)
+
     if not sys.stderr.isatty():
-        yield _EachCounts().show
+        yield log
         return
-    with _progress_bar(has_counts) as progress:
-        bars = {task: progress.add_task(task, total=None) for task in tasks}
-        yield lambda task, done, total: progress.update(
-            bars[task], completed=done, total=total or None
+    # Without markup: a name in a step is no style.
+    text = TextColumn("{task.description}", markup=False)
+    with _bar(BarColumn(bar_width=20), TimeElapsedColumn(), text) as bar:
+        number = bar.add_task(first, total=None)
+        yield lambda step, share=None: bar.update(
+            number, description=step, completed=share, total=None if share is None else 1.0
         )
 
 
-class _Say(Protocol):
-    """Says what a command does next, and which share of its work is done, if that is known."""
-
-    def __call__(self, step: str, share: float | None = None) -> None: ...
-
-
-@contextlib.contextmanager
-def telling(first: str = "", is_often: bool = False) -> Iterator[_Say]:
-    """Show the step that a command is at, and for how long it has run; a log has every step."""
-    if not sys.stderr.isatty():
-        lines = LogLines()
-        yield (lambda step, share=None: lines.show(step)) if is_often else _print_step
-        return
-
-    # Without markup: a name in a step is no style.
-    text = TextColumn("{task.description}", markup=False)
-    columns = (BarColumn(bar_width=20), TimeElapsedColumn(), text)
-    with Progress(*columns, console=new_console(stderr=True), transient=True) as progress:
-        bar = progress.add_task(first, total=None)
-
-        def say(step: str, share: float | None = None) -> None:
-            total = None if share is None else 1.0
-            progress.update(bar, description=step, completed=share, total=total)
-
-        yield say
-
-
-def _print_step(step: str, share: float | None = None) -> None:
-    typer.echo(step if share is None else f"{share:4.0%} {step}", err=True)
-
-
-def _progress_bar(has_counts: bool = False) -> Progress:
-    """A bar on standard error, which disappears at its end.
-
-    It shows the task's description, what is done (in percent, or as counts) and the time left. A
-    task without a total shows activity, but no share.
-    """
-    done = MofNCompleteColumn() if has_counts else TextColumn("{task.percentage:>3.0f}%")
-    columns = (TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
+def _bar(*columns: ProgressColumn) -> Progress:
     return Progress(*columns, console=new_console(stderr=True), transient=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import typer
 
 from parcae.base.errors import ConfigError
+from parcae.base.files import replacing, write_text
 from parcae.base.options import REQUIRED, argument, option, same
 from parcae.cli.checks import names_in
 from parcae.cli.commands import Only, command
@@ -107,10 +109,11 @@ class SizeOutputOptions(Options):
             typer.echo(f"warning: {text}")
         typer.echo(f"\n{sizes.headline(sizing)}")
         if self.json_path is not None:
-            sizes.write_json(sizing, self.json_path)
+            write_text(self.json_path, json.dumps(sizing.to_json(), indent=2) + "\n")
             typer.echo(f"JSON: {self.json_path}")
         if self.csv is not None:
-            sizes.write_csv(sizing, self.csv)
+            with replacing(self.csv) as stream:
+                sizes.sizing_frame(sizing).write_csv(stream)
             typer.echo(f"CSV: {self.csv}")
         if self.plot is not None:
             sizes.write_plot(sizing, self.plot)

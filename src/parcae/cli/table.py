@@ -55,7 +55,7 @@ def _world_in(name: str) -> str:
 def commands() -> Mapping[str, tuple[str, str]]:
     """The commands of Parcae and of installed extensions."""
     found = dict(COMMANDS)
-    for extension in extensions():
+    for extension in extensions().values():
         for name in extension.commands.keys() & found.keys():
             raise ConfigError(f"two packages bring a command {name!r}: uninstall one of them")
         found |= extension.commands

@@ -24,17 +24,9 @@ _UNBOUNDED = 10_000
 
 def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     """The tables of `parcae workload describe`."""
-    yield _facts_table(described)
-    yield _spread_table(described)
-    yield _jobs_table(described)
-
-
-def _facts_table(described: dict[str, Any]) -> Table:
-
     counts = (described["num_jobs"], described["num_stages"], described["num_tasks"])
     by_wave = described["samples_by_wave"].items()
-    table = Table(title=f"Workload {escape(described['name'])}", show_header=False)
-    for label, value in (
+    facts = (
         ("fingerprint", described["fingerprint"]),
         ("jobs, stages, tasks", ", ".join(f"{count:,}" for count in counts)),
         ("total work", f"{seconds_text(described['total_work_s'])} s of one executor"),
@@ -46,36 +38,33 @@ def _facts_table(described: dict[str, Any]) -> Table:
         ("faults in the logs", described["faults_in_words"]),
         ("DAG depth: jobs", _first(f"{d}: {n}" for d, n in described["depth"].items())),
         *described["provenance"].items(),
-    ):
+    )
+    table = Table(title=f"Workload {escape(described['name'])}", show_header=False)
+    for label, value in facts:
         table.add_row(escape(label), escape(str(value)))
-    return table
+    yield table
+    keys = ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job")
+    measures = ("mean", "median", "p95", "max")
+    rows = [[key, *(seconds_text(described[key][one]) for one in measures)] for key in keys]
+    yield rows_table("Spread", ("per job", "mean", "median", "p95", "largest"), rows)
+    # Jobs with the most work first.
+    largest = sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]
+    rows = [
+        [
+            row["name"],
+            *(str(row[key]) for key in ("stages", "tasks", "depth")),
+            *(seconds_text(row[key]) for key in ("work_s", "critical_path_s", "average_width")),
+        ]
+        for row in largest
+    ]
+    headings = ("job", "stages", "tasks", "depth", "work s", "critical path s", "width")
+    yield rows_table("Largest jobs", headings, rows)
 
 
 def _first(texts: Iterable[str]) -> str:
     """The first of the texts in one line, with dots if there are more."""
     texts = list(texts)
     return ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
-
-
-def _spread_table(described: dict[str, Any]) -> Table:
-
-    table = Table("per job", "mean", "median", "p95", "largest", title="Spread")
-    for key in ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job"):
-        spread = described[key]
-        table.add_row(key, *(seconds_text(spread[k]) for k in ("mean", "median", "p95", "max")))
-    return table
-
-
-def _jobs_table(described: dict[str, Any]) -> Table:
-
-    headings = ("job", "stages", "tasks", "depth", "work s", "critical path s", "width")
-    table = Table(*headings, title="Largest jobs")
-    # Jobs with the most work first.
-    for row in sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]:
-        sizes = (str(row[key]) for key in ("stages", "tasks", "depth"))
-        times = (seconds_text(row[key]) for key in ("work_s", "critical_path_s", "average_width"))
-        table.add_row(escape(row["name"]), *sizes, *times)
-    return table
 
 
 def print_catalog(
@@ -100,13 +89,20 @@ def print_rows(
     width: int = 0,
     caption: str = "",
 ) -> None:
-    """Print a table of texts. The first column is left-aligned, all others right-aligned."""
+    """Print a table of texts; see `rows_table`."""
+    print_fitted(rows_table(title, columns, rows, caption), width)
+
+
+def rows_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str = ""
+) -> Table:
+    """A table of texts. The first column is left-aligned, all others right-aligned."""
     table = Table(title=escape(title), caption=escape(caption) or None)
     for number, column in enumerate(columns):
-        table.add_column(escape(column), justify="right" if number else "left")
+        table.add_column(escape(column), justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    print_fitted(table, width)
+        table.add_row(*map(escape, row))
+    return table
 
 
 def print_fitted(table: Table, width: int = 0) -> None:

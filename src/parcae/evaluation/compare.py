@@ -35,7 +35,7 @@ from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_war
 from parcae.evaluation.kept_runs import KeptRuns, files_in_names
 from parcae.evaluation.page import Section
 from parcae.evaluation.per_job import comparison_frame, per_job_table, recurring_table
-from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
+from parcae.evaluation.policies import Resolved, ResolvedPolicies, resolve_policies
 from parcae.evaluation.sections import cluster_sections, rival
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
@@ -204,8 +204,8 @@ class ClusterWorld(ComparedWorld):
             "arrivals": self.arrivals,
             "jobs": self.num_jobs,
             "config": self.config.model_dump(mode="json"),
-            "tuned": dict(resolved.tuned),
-            "variants": dict(resolved.variants),
+            "tuned": {name: row.tuned for name, row in resolved.rows.items() if row.tuned},
+            "variants": resolved.variants,
             "version": __version__,
         }
         deadlines_s = seconds_by_name(self.workload.jobs)
@@ -228,8 +228,7 @@ class ClusterWorld(ComparedWorld):
 
     def kept_runs(self, resolved: ResolvedPolicies, path: Path) -> KeptRuns:
         """The file with the runs of a comparison that is to go on; see `KeptRuns`."""
-        unnamed = set(resolved.names) - set(resolved.texts)
-        if unnamed:
+        if unnamed := [name for name, row in resolved.rows.items() if row.text is None]:
             raise ConfigError(
                 f"runs of a policy that is an object cannot be kept ({', '.join(sorted(unnamed))}):"
                 " give names of policies"
@@ -371,12 +370,12 @@ class ClusterWorld(ComparedWorld):
 
     def warnings(self, comparison: Comparison) -> list[str]:
         """What makes conclusions from this comparison wrong, in sentences."""
-        resolved = comparison.resolved
+        rows: Mapping[str, Resolved] = comparison.resolved.rows
         return [
             *setting_warnings(self.workload, self.config, self.arrivals),
             *run_warnings(comparison.jobs),
-            *(f"{name}: {text}" for name, text in resolved.edges.items()),
-            *promise_warnings(resolved.texts),
+            *(f"{name}: {row.edge}" for name, row in rows.items() if row.edge),
+            *promise_warnings({name: row.text for name, row in rows.items() if row.text}),
         ]
 
     def tables(self, comparison: Comparison) -> list[Table]:

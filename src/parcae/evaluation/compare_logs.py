@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from parcae.base.texts import plain, s_from_ms
 from parcae.evaluation.statistics import RESAMPLE_SEED, Estimate, ratio_estimate
 from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import JobKey, JobOutcome, RecordedJob, RecordedRun
-from parcae.workloads.spark_log.run import read_spark_run
 
 #: Below this number of pairs the bootstrap's interval is known to be too narrow.
 _MANY_PAIRS = 20
@@ -266,31 +264,3 @@ def _compare_names(
         )
         for name, same_name in pairs_by_name.items()
     )
-
-
-def compare_logs(
-    a: Path,
-    b: Path,
-    *,
-    key: str | None = None,
-    max_bad_share: float = 0.01,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> LogComparison:
-    """Read the event logs at two paths and compare them; see `compare_runs`.
-
-    Args:
-        a: the first run: a log, a rolling log directory, a zip file or a folder of logs.
-        b: the second run, in the same forms.
-        key: the Spark property that names recurring jobs.
-        max_bad_share: largest tolerated share of unreadable lines.
-        progress: called with ("A" or "B", bytes read, bytes in all).
-
-    Raises:
-        FormatError: a path has no event log, a damaged log or no completed job.
-    """
-
-    def read(label: str, path: Path) -> RecordedRun:
-        advance = None if progress is None else lambda done, total: progress(label, done, total)
-        return read_spark_run([path], key=key, max_bad_share=max_bad_share, progress=advance)
-
-    return compare_runs(read("A", a), read("B", b))

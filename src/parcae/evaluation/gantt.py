@@ -8,7 +8,7 @@ A chart shows one run. Every job has its colour; white is idle. The adapters `cl
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -53,8 +53,6 @@ _PAGE_COLUMNS = 1_200
 _PICTURE_COLUMNS = 2_400
 #: Gaps shorter than this share of the time axis (about a pixel) are not drawn.
 _RESOLUTION = 1 / 1_500
-#: Time axes end a little after the last completion, so that its line is visible.
-_TIME_MARGIN = 1.005
 #: With more completions than this, their lines are drawn more transparent.
 _MANY_LINES = 60
 _MOST_TRANSPARENT = 0.25
@@ -155,6 +153,11 @@ class Chart:
     per_unit: int = 1
     height_in: float = 1.3
 
+    @property
+    def margin(self) -> float:
+        """By how much the time axis is longer than the run, so that the last line is visible."""
+        return 1.0 if self.panels[0].completions is None else 1.005
+
 
 def job_rgb(job: int) -> tuple[int, int, int]:
     """The colour of a job as red, green and blue (0 to 255), the same in every chart.
@@ -211,131 +214,108 @@ def raster(bars: Bars, shown: Int64Array, num_columns: int, end: float) -> Int64
     The position of the sample within its interval follows a golden-ratio sequence. So idle time has
     its correct share of the raster, even if the bars' lengths are a multiple of the interval.
     """
+    if not len(bars.row):
+        return np.full((len(shown), num_columns), IDLE)
     columns = np.arange(num_columns)
-    grid = np.full((len(shown), num_columns), IDLE, np.int64)
-    first = np.searchsorted(bars.row, shown, side="left")
-    last = np.searchsorted(bars.row, shown, side="right")
-    for row, (begin, stop) in enumerate(zip(first, last, strict=True)):
-        moment = (columns + (0.5 + (columns + row) * _GOLDEN_RATIO) % 1.0) * (end / num_columns)
-        # The latest bar that started before the moment; the row is busy if the bar still lasts.
-        latest = begin + np.searchsorted(bars.start[begin:stop], moment, side="right") - 1
-        busy = np.flatnonzero(latest >= begin)
-        busy = busy[bars.finish[latest[busy]] > moment[busy]]
-        grid[row, busy] = bars.job[latest[busy]]
-    return grid
+    rows = np.arange(len(shown))[:, np.newaxis]
+    moment = (columns + (0.5 + (columns + rows) * _GOLDEN_RATIO) % 1.0) * (end / num_columns)
+    # One search serves all rows: each begins behind the end of the one before.
+    row = np.searchsorted(shown, bars.row)
+    length = 1 + max(end, int(bars.finish.max()))
+    latest = np.searchsorted(length * row + bars.start, length * rows + moment, side="right") - 1
+    # The latest bar that started before the moment; the row is busy if the bar still lasts.
+    is_busy = (latest >= 0) & (row[latest] == rows) & (bars.finish[latest] > moment)
+    return np.where(is_busy, bars.job[latest], IDLE)
 
 
 def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
     """A chart as a plotly figure, its panels one below the other."""
+    # Imported where a page is drawn: plotly belongs to the extra "report".
     from plotly.subplots import make_subplots
 
     count = len(chart.panels)
     figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=0.08)
     for row, panel in enumerate(chart.panels, 1):
-        for part in _parts(chart, panel):
-            figure.add_trace(part, row=row, col=1)
-        figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1)
-        if panel.num_rows <= _FEW_ROWS:
-            # By itself, plotly divides a short axis into halves of rows.
-            figure.update_yaxes(dtick=1, row=row, col=1)
+        few = merged(panel.shown_bars())
+        is_many = panel.bars.height is None and len(few.row) > MAX_BARS
+        figure.add_trace(_heatmap(chart, panel) if is_many else _bars(chart, panel, few), row, 1)
+        if panel.completions is not None:
+            done = (panel.completions / chart.per_unit).tolist()
+            # One trace holds all lines; None separates them.
+            lines = {
+                "type": "scatter",
+                "x": [x for at in done for x in (at, at, None)],
+                "y": [*panel.span, None] * len(done),
+                "mode": "lines",
+                "line": {"color": COMPLETION_COLOR, "width": 1},
+                "opacity": _line_opacity(len(done)),
+                "name": "completions",
+                "hoverinfo": "skip",
+            }
+            figure.add_trace(lines, row, 1)
+        # By itself, plotly divides a short axis into halves of rows.
+        step = {"dtick": 1} if panel.num_rows <= _FEW_ROWS else {}
+        figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1, **step)
     set_style(figure, chart_text(chart.title), 80 + (210 if count == 1 else 150) * count)
     figure.update_layout(barmode="overlay", bargap=0, showlegend=False)
-    figure.update_xaxes(showgrid=False, zeroline=False)
+    last = end or chart.end / chart.per_unit
+    figure.update_xaxes(showgrid=False, zeroline=False, range=[0, chart.margin * last])
     figure.update_yaxes(showgrid=False, zeroline=False)
-    figure.update_xaxes(range=[0, _margin(chart) * (end or chart.end / chart.per_unit)])
     figure.update_xaxes(title=chart.time_label, row=count, col=1)
     return figure
 
 
-def _parts(chart: Chart, panel: Panel) -> Iterator[Any]:
-    """What a panel shows on a page: bars or a raster, and the lines of completions."""
-    few = merged(panel.shown_bars())
-    is_many = panel.bars.height is None and len(few.row) > MAX_BARS
-    yield _heatmap(chart, panel) if is_many else _bars(chart, panel, few)
-    if panel.completions is not None:
-        yield _completion_lines(chart, panel.span, panel.completions)
-
-
-def _margin(chart: Chart) -> float:
-    return 1.0 if chart.panels[0].completions is None else _TIME_MARGIN
-
-
-def _bars(chart: Chart, panel: Panel, bars: Bars) -> Any:
-    import plotly.graph_objects as go
-
+def _bars(chart: Chart, panel: Panel, bars: Bars) -> dict[str, Any]:
+    """The bars of a panel, one by one."""
     height = np.ones(len(bars.row), np.int64) if bars.height is None else bars.height
     where = f"<br>{panel.label} %{{y}}<br>%{{base:.1f}} s to %{{x:.1f}} s"
     # If only some rows are shown, their bars are higher and fill the chart.
     stretch = panel.num_rows / len(panel.shown_rows())
-    return go.Bar(
-        orientation="h",
-        y=(panel.low + bars.row + height / 2).tolist(),
-        base=(bars.start / chart.per_unit).tolist(),
-        x=((bars.finish - bars.start) / chart.per_unit).tolist(),
-        width=(stretch * height).tolist(),
-        marker={
-            "color": [job_color(job) for job in bars.job.tolist()],
+    jobs = bars.job.tolist()
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": (panel.low + bars.row + height / 2).tolist(),
+        "base": (bars.start / chart.per_unit).tolist(),
+        "x": ((bars.finish - bars.start) / chart.per_unit).tolist(),
+        "width": (stretch * height).tolist(),
+        "marker": {
+            "color": [job_color(job) for job in jobs],
             "line": {"width": 0.5 * (bars.height is not None), "color": "white"},
         },
-        customdata=[_name(panel, job) for job in bars.job.tolist()],
-        hovertemplate=f"%{{customdata}}{where if bars.height is None else ''}<extra></extra>",
-    )
+        "customdata": [
+            "other work" if job == OTHER else chart_text(panel.names[job]) for job in jobs
+        ],
+        "hovertemplate": f"%{{customdata}}{where if bars.height is None else ''}<extra></extra>",
+    }
 
 
-def _name(panel: Panel, job: int) -> str:
-    return "other work" if job == OTHER else chart_text(panel.names[job])
-
-
-def _heatmap(chart: Chart, panel: Panel) -> Any:
+def _heatmap(chart: Chart, panel: Panel) -> dict[str, Any]:
     """The bars of a panel as a raster."""
-    import plotly.graph_objects as go
-
     shown = panel.shown_rows()
     grid = raster(panel.shown_bars(), shown, _PAGE_COLUMNS, chart.end)
     colors = min(len(panel.names), _NUM_COLORS)
     index = np.where(grid == OTHER, colors, grid % _NUM_COLORS)
     step = chart.end / chart.per_unit / _PAGE_COLUMNS
+    # Every job has a part of the scale to itself, with its colour at both ends.
+    edges = np.linspace(0, 1, colors + 2).repeat(2)[1:-1].tolist()
+    scale = [job_color(job) for job in (*range(colors), OTHER) for _ in range(2)]
     # With more jobs than colours, a colour does not identify a job: leave out the labels.
     has_labels = len(panel.names) <= _NUM_COLORS and not (grid == OTHER).any()
     label = f"job %{{z}}<br>{panel.label} %{{y}}<br>%{{x:.1f}} s<extra></extra>"
-    return go.Heatmap(
-        z=np.where(grid == IDLE, np.nan, index).astype(np.float32),
-        x0=step / 2,
-        dx=step,
-        y=shown,
-        zmin=-0.5,
-        zmax=colors + 0.5,
-        colorscale=_color_scale([*range(colors), OTHER]),
-        showscale=False,
-        hoverongaps=False,
-        hoverinfo=None if has_labels else "skip",
-        hovertemplate=label if has_labels else None,
-    )
-
-
-def _color_scale(jobs: Sequence[int]) -> list[list[Any]]:
-    """Plotly's scale with one plain colour for each of the jobs."""
-    edges = np.arange(len(jobs) + 1) / len(jobs)
-    scale: list[list[Any]] = []
-    for place, job in enumerate(jobs):
-        scale += [[float(edge), job_color(job)] for edge in edges[place : place + 2]]
-    return scale
-
-
-def _completion_lines(chart: Chart, span: tuple[float, float], completions: Int64Array) -> Any:
-    import plotly.graph_objects as go
-
-    done = (completions / chart.per_unit).tolist()
-    # One trace holds all lines; None separates them.
-    return go.Scatter(
-        x=[x for at in done for x in (at, at, None)],
-        y=[*span, None] * len(done),
-        mode="lines",
-        line={"color": COMPLETION_COLOR, "width": 1},
-        opacity=_line_opacity(len(done)),
-        name="completions",
-        hoverinfo="skip",
-    )
+    return {
+        "type": "heatmap",
+        "z": np.where(grid == IDLE, np.nan, index).astype(np.float32),
+        "x0": step / 2,
+        "dx": step,
+        "y": shown,
+        "zmin": -0.5,
+        "zmax": colors + 0.5,
+        "colorscale": list(zip(edges, scale, strict=True)),
+        "showscale": False,
+        "hoverongaps": False,
+        **({"hovertemplate": label} if has_labels else {"hoverinfo": "skip"}),
+    }
 
 
 def _line_opacity(num_lines: int) -> float:
@@ -354,8 +334,20 @@ def write_gantt(
     if ending == "html":
         _write_page(charts, path)
         return
+    # Imported where a picture is drawn: matplotlib belongs to the extra "report".
+    from matplotlib.patches import Patch
+
     shown = legend if len(legend) <= MAX_NAMED else ()
-    figure, axes = _new_picture(charts, len(shown))
+    heights = [chart.height_in for chart in charts]
+    columns = len(charts[0].panels)
+    legend_in = _LEGEND_ROW_IN * -(-len(shown) // _LEGEND_COLUMNS)
+    figure = new_picture(
+        max(_WIDTH_IN, _PANEL_IN * columns),
+        sum(heights) + _AROUND_CHART_IN * len(charts) + legend_in + _AROUND_IN,
+    )
+    axes: Any = figure.subplots(
+        len(charts), columns, sharex=True, squeeze=False, height_ratios=heights
+    )
     end = max(chart.end for chart in charts)
     for row, chart in zip(axes, charts, strict=True):
         for axis, panel in zip(row, chart.panels, strict=True):
@@ -364,24 +356,21 @@ def write_gantt(
     for axis in axes[-1]:
         axis.set_xlabel(charts[0].time_label)
     if shown:
-        _add_legend(figure, shown)
+        figure.legend(
+            handles=[
+                Patch(color=job_color(job), label=in_legend(as_label(name)))
+                for job, name in enumerate(shown)
+            ],
+            loc="outside lower center",
+            ncols=_LEGEND_COLUMNS,
+            fontsize=7,
+            frameon=False,
+        )
     write_picture(figure, path, title, ending)
 
 
-def _new_picture(charts: Sequence[Chart], num_named: int) -> tuple[Any, Any]:
-    """An empty picture with room for a legend, and axes for each panel: a row per chart."""
-    heights = [chart.height_in for chart in charts]
-    columns = len(charts[0].panels)
-    legend_in = _LEGEND_ROW_IN * -(-num_named // _LEGEND_COLUMNS)
-    figure = new_picture(
-        max(_WIDTH_IN, _PANEL_IN * columns),
-        sum(heights) + _AROUND_CHART_IN * len(charts) + legend_in + _AROUND_IN,
-    )
-    axes = figure.subplots(len(charts), columns, sharex=True, squeeze=False, height_ratios=heights)
-    return figure, axes
-
-
 def _write_page(charts: Sequence[Chart], path: Path) -> None:
+    # Imported where a page is drawn: plotly belongs to the extra "report".
     import plotly.io
 
     end = max(chart.end / chart.per_unit for chart in charts)
@@ -395,10 +384,33 @@ def _write_page(charts: Sequence[Chart], path: Path) -> None:
 
 def _draw(axis: Any, panel: Panel, chart: Chart, end: int) -> None:
     """Draw a panel of a picture on matplotlib axes whose time ends at `end`."""
+    end_time = end / chart.per_unit
     if panel.bars.height is None:
-        _draw_raster(axis, panel, chart, end)
+        grid = raster(panel.shown_bars(), panel.shown_rows(), _PICTURE_COLUMNS, end)
+        # The jobs, then grey for other work, then white for idle rows.
+        colors = [*map(job_rgb, (*range(_NUM_COLORS), OTHER)), (255, 255, 255)]
+        index = np.select([grid == IDLE, grid == OTHER], [-1, -2], grid % _NUM_COLORS)
+        axis.imshow(
+            np.array(colors, np.uint8)[index],
+            aspect="auto",
+            interpolation="nearest",
+            origin="lower",
+            extent=(0, end_time, *panel.span),
+        )
+        if panel.has_lines:
+            edges = panel.low + np.arange(1, panel.num_rows)
+            axis.hlines(edges, 0, end_time, color="white", linewidth=1)
     else:
-        _draw_boxes(axis, panel.bars, panel.bars.height, panel, chart)
+        bars, height = panel.bars, panel.bars.height
+        axis.barh(
+            panel.low + bars.row + height / 2,
+            (bars.finish - bars.start) / chart.per_unit,
+            height,
+            bars.start / chart.per_unit,
+            color=[job_color(job) for job in bars.job.tolist()],
+            edgecolor="white",
+            linewidth=0.5,
+        )
     if panel.completions is not None:
         axis.vlines(
             panel.completions / chart.per_unit,
@@ -407,58 +419,10 @@ def _draw(axis: Any, panel: Panel, chart: Chart, end: int) -> None:
             linewidth=0.7,
             alpha=_line_opacity(len(panel.completions)),
         )
-    axis.set(xlim=(0, _margin(chart) * end / chart.per_unit), ylim=panel.span)
+    axis.set(xlim=(0, chart.margin * end_time), ylim=panel.span)
     axis.set_ylabel(as_label(panel.label), fontsize=8)
     axis.yaxis.get_major_locator().set_params(integer=True)
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_raster(axis: Any, panel: Panel, chart: Chart, end: int) -> None:
-    grid = raster(panel.shown_bars(), panel.shown_rows(), _PICTURE_COLUMNS, end)
-    # The jobs, then grey for other work, then white for idle rows.
-    palette = np.array([job_rgb(job) for job in (*range(_NUM_COLORS), OTHER)], np.uint8)
-    palette = np.vstack([palette, np.full((1, 3), 255, np.uint8)])
-    index = np.select([grid == IDLE, grid == OTHER], [-1, -2], grid % _NUM_COLORS)
-    extent = (0, end / chart.per_unit, *panel.span)
-    axis.imshow(
-        palette[index], aspect="auto", interpolation="nearest", origin="lower", extent=extent
-    )
-    if panel.has_lines:
-        edges = panel.low + np.arange(1, panel.num_rows)
-        axis.hlines(edges, 0, end / chart.per_unit, color="white", linewidth=1)
-
-
-def _draw_boxes(axis: Any, bars: Bars, height: Int64Array, panel: Panel, chart: Chart) -> None:
-    from matplotlib.patches import Rectangle
-
-    starts = bars.start / chart.per_unit
-    lengths = (bars.finish - bars.start) / chart.per_unit
-    for bar, job in enumerate(bars.job.tolist()):
-        axis.add_patch(
-            Rectangle(
-                (starts[bar], panel.low + bars.row[bar]),
-                lengths[bar],
-                height[bar],
-                facecolor=job_color(job),
-                edgecolor="white",
-                linewidth=0.5,
-            )
-        )
-
-
-def _add_legend(figure: Any, names: Sequence[str]) -> None:
-    from matplotlib.patches import Patch
-
-    figure.legend(
-        handles=[
-            Patch(color=job_color(job), label=in_legend(as_label(name)))
-            for job, name in enumerate(names)
-        ],
-        loc="outside lower center",
-        ncols=_LEGEND_COLUMNS,
-        fontsize=7,
-        frameon=False,
-    )
 
 
 #: Heights in inches of a chart with few cores, and of one with many.
@@ -481,27 +445,16 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
     """
     if not charts:
         raise ConfigError("a picture of Gantt charts needs at least one run")
-    keys = _keys(charts)
-    names = _names(keys)
-    write_gantt([_chart(name, run, keys, names) for name, run in charts], path, title, names)
-
-
-def _keys(charts: Sequence[tuple[str, RecordedRun]]) -> list[JobKey]:
-    """The jobs of all runs in order of first submission, which determines their colours."""
-    first_ms: dict[JobKey, int] = {}
-    for _, run in charts:
-        for job in run.jobs:
-            first_ms[job.key] = min(job.submission_ms, first_ms.get(job.key, job.submission_ms))
-    return sorted(first_ms, key=lambda key: first_ms[key])
-
-
-def _names(keys: Sequence[JobKey]) -> list[str]:
-    """Short names of the jobs, with numbers where a name is repeated."""
-    repeated_names = {name for name, order in keys if order > 1}
-    return [
-        shortened(name, _LONGEST_NAME) + (f" #{order}" if name in repeated_names else "")
+    jobs = sorted((job for _, run in charts for job in run.jobs), key=lambda one: one.submission_ms)
+    # By first submission over all runs, which determines their colours.
+    keys = list(dict.fromkeys(job.key for job in jobs))
+    repeated = {name for name, order in keys if order > 1}
+    # With numbers where a name is repeated.
+    names = [
+        shortened(name, _LONGEST_NAME) + (f" #{order}" if name in repeated else "")
         for name, order in keys
     ]
+    write_gantt([_chart(name, run, keys, names) for name, run in charts], path, title, names)
 
 
 def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[str]) -> Chart:

@@ -6,30 +6,59 @@ parameters for each sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.orders import Planner
 from parcae.evaluation.comparison import tuned_last
-from parcae.evaluation.tuning import (
-    best_in_hindsight,
-    describe,
-    edge_warning,
-    how_tuned,
-    knobs_of,
-    tune,
-    with_values,
-)
+from parcae.evaluation.tuning import best_in_hindsight, describe, knobs_of, tune, with_values
 from parcae.policies.additions import Guarded, TenantPolicy, Tenants, read_tenants
 from parcae.policies.names import PolicyName, parse_name
 from parcae.policies.orders.policy import job_pools
 from parcae.policies.own import AnyPolicy
-from parcae.policies.registry import PolicySetting, check_additions, find, in_words, make
+from parcae.policies.parameter_search import edge_warning
+from parcae.policies.registry import (
+    TUNED_WORDS,
+    PolicySetting,
+    check_additions,
+    find,
+    in_words,
+    make,
+)
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.pools import read_allocation
 from parcae.workloads.workload import JobSequence, Workload
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What one name, or a policy object, was resolved to.
+
+    Args:
+        policy: the policy; None: its parameters are the best in hindsight for each sequence.
+        variant: in words: a shipped variant, parameter values or one of Spark's orders.
+        tuned: the result of tuning in words, for the report.
+        edge: a warning if a tuned value is at the edge of its grid.
+        text: the parsed name; None for an object.
+        tenants: the pools and priorities that are kept, if the name adds them.
+    """
+
+    policy: AnyPolicy | None
+    variant: str
+    tuned: str = ""
+    edge: str = ""
+    text: PolicyName | None = None
+    tenants: Tenants | None = None
+
+    def with_additions(self, name: str, policy: AnyPolicy) -> AnyPolicy:
+        """The policy with the pools, the priorities and the guard that the name adds."""
+        made: AnyPolicy = policy
+        if self.tenants is not None:
+            made = TenantPolicy(name, made, self.tenants)
+        guard = None if self.text is None else self.text.guard
+        return made if guard is None else Guarded(name, made, guard)
 
 
 @dataclass(frozen=True)
@@ -37,41 +66,46 @@ class ResolvedPolicies:
     """Policies by name, after tuning.
 
     Args:
-        policies: by name, every policy that is the same for all sequences.
-        oracles: names whose parameters are the best in hindsight for each sequence.
-        names: all names in the caller's order, without repetitions.
+        rows: by name, in the caller's order, without repetitions.
         config: the cluster.
-        tuned: by name, the result of tuning in words, for the report.
-        variants: by name, what the name was resolved to: a shipped variant, parameter values or one
-            of Spark's orders.
-        texts: by name, the policy and what the name adds to it.
-        tenants: by name, the pools and priorities that are kept, if the name adds them.
-        edges: by name, a warning if a tuned value is at the edge of its grid.
         tenant_pools: the pool of every recurring job of the workload, by the first policy that has
             pools; empty if none has.
     """
 
-    policies: Mapping[str, AnyPolicy]
-    oracles: frozenset[str]
-    names: tuple[str, ...]
+    rows: Mapping[str, Resolved]
     config: SimulationConfig
-    tuned: Mapping[str, str] = field(default_factory=dict)
-    variants: Mapping[str, str] = field(default_factory=dict)
-    texts: Mapping[str, PolicyName] = field(default_factory=dict)
-    tenants: Mapping[str, Tenants] = field(default_factory=dict)
-    edges: Mapping[str, str] = field(default_factory=dict)
     tenant_pools: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names in the caller's order."""
+        return tuple(self.rows)
+
+    @property
+    def policies(self) -> dict[str, AnyPolicy]:
+        """By name, every policy that is the same for all sequences."""
+        return {name: row.policy for name, row in self.rows.items() if row.policy is not None}
+
+    @property
+    def variants(self) -> dict[str, str]:
+        """By name, what it was resolved to."""
+        return {name: row.variant for name, row in self.rows.items()}
+
+    @property
+    def oracles(self) -> set[str]:
+        """Names whose parameters are the best in hindsight for each sequence."""
+        return {name for name, row in self.rows.items() if row.policy is None}
 
     def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, AnyPolicy]:
         """The policies for one sequence, in the caller's order."""
-        return {name: self._for_sequence(name, sequence, seed) for name in self.names}
-
-    def _for_sequence(self, name: str, sequence: JobSequence, seed: int) -> AnyPolicy:
-        if name not in self.oracles:
-            return self.policies[name]
-        text = self.texts[name]
-        best: AnyPolicy = best_in_hindsight(sequence, self.config, seed, text.name)
-        return with_additions(name, best, text.guard, self.tenants.get(name))
+        made = dict[str, AnyPolicy]()
+        for name, row in self.rows.items():
+            if row.policy is not None:
+                made[name] = row.policy
+            elif row.text is not None:
+                best = best_in_hindsight(sequence, self.config, seed, row.text.name)
+                made[name] = row.with_additions(name, best)
+        return made
 
     def legend(self) -> str:
         """One line that says what names were resolved to, for those that changed."""
@@ -89,161 +123,72 @@ def resolve_policies(
 ) -> ResolvedPolicies:
     """Make the policies with the given names. NAME:tuned is tuned here, once, on the tuning seeds.
 
-    Policy objects stand for themselves, under their own names.
-
-    Args:
-        workload: the jobs that policies are bound to and tuned on.
-        policies: policy objects, names of the world's catalogue, or paths of checkpoints. Some
-            accept `:tuned` and `:oracle`. In the cores world names accept additions
-            (`NAME+guard:1.1`; see `parcae.policies.names`).
-        config: the cluster and its world.
-        arrivals: when jobs arrive.
-        num_jobs: number of jobs in each run.
-
-    Returns:
-        The policies, with what their names were resolved to.
-
-    Raises:
-        PolicyError: a policy is unknown or belongs to the other world.
-        ConfigError: two policy objects, or an object and a name, are called the same; or a pool
-            or a pattern of priorities has no job.
-        FormatError, OSError: a file of pools or priorities cannot be read.
+    Policy objects stand for themselves, under their own names. Names are those of the world's
+    catalogue (some accept `:tuned` and `:oracle`) or paths of checkpoints, in the cores world with
+    additions (`NAME+guard:1.1`; see `parcae.policies.names`).
     """
-    objects = _objects(policies)
-    names = [policy if isinstance(policy, str) else policy.name for policy in policies]
-    made = _resolve_names(
-        [name for name in names if name not in objects],
-        _Runs(workload, config, arrivals, num_jobs=num_jobs),
-    )
-    return replace(
-        made,
-        policies={**made.policies, **objects},
-        names=tuple(dict.fromkeys(names)),
-        variants={**made.variants, **{name: name for name in objects}},
-    )
-
-
-def _objects(policies: Sequence[str | AnyPolicy]) -> dict[str, AnyPolicy]:
-    """The policy objects among the policies, by name."""
-    named = {policy for policy in policies if isinstance(policy, str)}
+    setting = PolicySetting(workload, config, arrivals)
+    given = [(one if isinstance(one, str) else one.name, one) for one in policies]
     objects: dict[str, AnyPolicy] = {}
-    for policy in policies:
-        if isinstance(policy, str):
-            continue
-        if policy.name in objects or policy.name in named:
-            raise ConfigError(f"two policies are called {policy.name!r}: give one another name")
-        objects[policy.name] = policy
-    return objects
-
-
-def _resolve_names(names: Sequence[str], setting: _Runs) -> ResolvedPolicies:
-    """Make the policies of the given names."""
-    unique_names = tuple(dict.fromkeys(names))
-    texts = {name: parse_name(name) for name in unique_names}
+    for name, one in given:
+        if not isinstance(one, str):
+            if name in objects or (name, name) in given:
+                raise ConfigError(f"two policies are called {name!r}: give one another name")
+            objects[name] = one
+    texts = {name: parse_name(name) for name, _ in given if name not in objects}
     for text in texts.values():
         check_additions(text, setting.world)
+    rows = {name: Resolved(one, name) for name, one in objects.items()}
     tenants = {
-        name: read_tenants(setting.workload, text.pools, text.priorities)
+        name: read_tenants(workload, text.pools, text.priorities)
         for name, text in texts.items()
         if text.has_tenants
     }
-    made = _made_in_order(dict.fromkeys(text.name for text in texts.values()), setting)
-    policies = {}
-    tuned = {}
-    variants = {}
+    ordered = tuned_last(
+        (text.name for text in texts.values()),
+        lambda name: PolicyName(name).argument in TUNED_WORDS,
+    )
+    made = {name: _resolve(PolicyName(name), setting, num_jobs) for name in ordered}
     for name, text in texts.items():
-        one = made[text.name]
-        if one.policy is not None:
-            policies[name] = with_additions(name, one.policy, text.guard, tenants.get(name))
-        if one.tuning_text:
-            tuned[name] = one.tuning_text
-        variants[name] = one.variant + text.describe()
+        bare = made[text.name]
+        row = replace(
+            bare, variant=bare.variant + text.describe(), text=text, tenants=tenants.get(name)
+        )
+        if row.policy is not None:
+            row = replace(row, policy=row.with_additions(name, row.policy))
+        rows[name] = row
+    pools = next((path for text in texts.values() if (path := text.pools or text.own_pools)), "")
     return ResolvedPolicies(
-        policies,
-        oracles=frozenset(name for name in unique_names if name not in policies),
-        names=unique_names,
-        config=setting.config,
-        tuned=tuned,
-        variants=variants,
-        texts=texts,
-        tenants=tenants,
-        edges={name: one.edge for name in texts if (one := made[texts[name].name]).edge},
-        tenant_pools=_tenant_pools(texts, setting.workload),
+        {name: rows[name] for name, _ in given},
+        config,
+        job_pools(read_allocation(pools), workload) if pools else (),
     )
 
 
-def _tenant_pools(texts: Mapping[str, PolicyName], workload: Workload) -> tuple[str, ...]:
-    """The pool of every recurring job, by the first policy that has pools."""
-    for text in texts.values():
-        path = text.pools or text.own_pools
-        if path:
-            return job_pools(read_allocation(path), workload)
-    return ()
-
-
-def _made_in_order(names: Iterable[str], setting: _Runs) -> dict[str, _Resolved]:
-    """Resolve names without additions. Tuned ones come last: a misspelt name then fails at once."""
-    parsed = [PolicyName(name) for name in names]
-    is_tuned = {name.name: how_tuned(name, setting.world) for name in parsed}
-    ordered = tuned_last(is_tuned, lambda name: bool(is_tuned[name]))
-    return {name: _resolve(PolicyName(name), is_tuned[name], setting) for name in ordered}
-
-
-@dataclass(frozen=True)
-class _Runs(PolicySetting):
-    """The setting that policies are resolved for, and the number of jobs in a run."""
-
-    num_jobs: int = 0
-
-
-@dataclass(frozen=True)
-class _Resolved:
-    """The result of resolving one name."""
-
-    policy: AnyPolicy | None
-    variant: str
-    tuning_text: str = ""
-    edge: str = ""
-
-
-def _resolve(name: PolicyName, how: str, setting: _Runs) -> _Resolved:
+def _resolve(name: PolicyName, setting: PolicySetting, num_jobs: int) -> Resolved:
     """Resolve a name without additions."""
-    if how:
-        return (_oracle if how == "oracle" else _tuned)(name, setting)
-    policy: AnyPolicy = make(name, setting)
-    variant = in_words(name, setting)
-    return _Resolved(
-        policy, variant if isinstance(policy, Planner) else _through_adapter(variant, setting)
-    )
-
-
-def _oracle(name: PolicyName, setting: _Runs) -> _Resolved:
-    """The policy whose parameters are the best in hindsight for each sequence."""
-    names = ", ".join(knobs_of(name.word, setting.world).names)
-    tuning_text = (
-        f"{names} best in hindsight for each sequence: an oracle, which cannot be deployed"
-    )
-    return _Resolved(None, f"{name.word}, {names} best in hindsight", tuning_text)
-
-
-def _tuned(name: PolicyName, setting: _Runs) -> _Resolved:
-    """The policy with the parameters that are the best on the tuning seeds."""
     config = setting.config
-    sweep = tune(setting.workload, name.word, config, setting.arrivals, setting.num_jobs)
-    variant = ":".join([name.word, *(f"{value:g}" for value in sweep.best)])
-    policy = with_values(name.word, sweep.best, config, name.name)
-    edge = edge_warning(name.word, sweep, config)
-    return _Resolved(policy, _through_adapter(variant, setting), describe(sweep), edge)
-
-
-def _through_adapter(variant: str, setting: PolicySetting) -> str:
-    """The variant's name of a policy that decides.
-
-    In the cores world an adapter turns its decisions into a plan: it asks the policy for decisions
-    until all cores are given away.
-    """
-    is_adapted = setting.config.world is WorldName.CORES
-    return f"{variant}, planning through the adapter" if is_adapted else variant
+    knobs = knobs_of(name.word, setting.world) if name.argument in TUNED_WORDS else None
+    if knobs is None:
+        policy: AnyPolicy = make(name, setting)
+        row = Resolved(policy, in_words(name, setting))
+    elif name.argument == "oracle":
+        found = f"{', '.join(knobs.names)} best in hindsight"
+        tuned = f"{found} for each sequence: an oracle, which cannot be deployed"
+        return Resolved(None, f"{name.word}, {found}", tuned)
+    else:
+        sweep = tune(setting.workload, name.word, config, setting.arrivals, num_jobs)
+        row = Resolved(
+            with_values(name.word, sweep.best, config, name.name),
+            ":".join([name.word, *(f"{value:g}" for value in sweep.best)]),
+            describe(sweep),
+            edge_warning(knobs, config.total_executors, sweep),
+        )
+    # In the cores world an adapter turns decisions into a plan: it asks the policy for decisions
+    # until all cores are given away.
+    if config.world is WorldName.CORES and not isinstance(row.policy, Planner):
+        row = replace(row, variant=f"{row.variant}, planning through the adapter")
+    return row
 
 
 def check_named(checkpoint: Path) -> None:
@@ -264,13 +209,3 @@ def check_named(checkpoint: Path) -> None:
             "space or reads as another policy (plan:..., ...+guard:1.1): choose another folder or "
             "file name"
         )
-
-
-def with_additions(
-    name: str, policy: AnyPolicy, guard: float | None, tenants: Tenants | None
-) -> AnyPolicy:
-    """Return the policy with a guard, pools and priorities, as far as they are given."""
-    made: AnyPolicy = policy
-    if tenants is not None:
-        made = TenantPolicy(name, made, tenants)
-    return made if guard is None else Guarded(name, made, guard)

@@ -52,8 +52,7 @@ def _against_first(comparison: Comparison, ratio: Estimate) -> str:
     sure = how_sure(ratio, comparison.world.sampled(comparison))
     if ratio.mean > 1 + _SAME:
         return f", {_more(comparison, ratio)} than {name}, which is not ranked. {sure}"
-    # The saving is 1 - ratio, so the ends of the interval change places.
-    saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low)
+    saved = ratio.complement()
     if saved.mean < _SAME:
         return f", the same as {name}."
     return f", {saved.mean:.1%} less than {name}{_ends(comparison, saved, _percent)}. {sure}"

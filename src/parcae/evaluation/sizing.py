@@ -9,20 +9,19 @@ from __future__ import annotations
 import base64
 import io
 import itertools
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from parcae.base.errors import ConfigError
-from parcae.base.files import replacing, write_text
 from parcae.base.texts import (
     MS_PER_HOUR,
     MS_PER_S,
@@ -42,6 +41,7 @@ from parcae.evaluation.pictures import in_legend, new_picture, save_picture, tid
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
+    UNKNOWN,
     UNKNOWN_TEXT,
     Estimate,
     mean_estimate,
@@ -117,7 +117,7 @@ class ElasticSize:
 
 
 #: The completion times that are reported.
-_TIMES = ("average", "p95", "p99")
+_TIMES = ("average_s", "p95_s", "p99_s")
 DEADLINES_MET = "deadlines_met"
 _HELP = (
     "write average, p95 or p99, then < and a time above 0 in ms, s, min or h, as in "
@@ -132,31 +132,21 @@ class Target:
     """What a size has to reach over all runs: a completion time, or a share of the deadlines.
 
     Args:
-        measure: "average", "p95", "p99" or "deadlines".
-        limit: the time that jobs should stay below, in ms; the least share of deadlines to meet.
+        field: the estimate of a `SizeResult` that it is about.
+        limit: the time that jobs should stay below, in s; the least share of deadlines to meet.
     """
 
-    measure: str
+    field: str
     limit: float
 
     @property
     def is_time(self) -> bool:
         """Whether it is a completion time."""
-        return self.measure != "deadlines"
-
-    @property
-    def field(self) -> str:
-        """The estimate of a `SizeResult` that it is about."""
-        return f"{self.measure}_s" if self.is_time else DEADLINES_MET
-
-    @property
-    def bound(self) -> float:
-        """The limit in the estimate's unit."""
-        return s_from_ms(self.limit) if self.is_time else self.limit
+        return self.field != DEADLINES_MET
 
     def is_met(self, value: float) -> bool:
         """Whether a value of the estimate reaches the target."""
-        return value < self.bound if self.is_time else value >= self.limit - _ROUNDING
+        return value < self.limit if self.is_time else value >= self.limit - _ROUNDING
 
     def text(self, value: float) -> str:
         """A value of the estimate with its unit."""
@@ -164,7 +154,7 @@ class Target:
 
     def __str__(self) -> str:
         if self.is_time:
-            return f"{self.measure} < {self.bound:.15g} s"
+            return f"{self.field.removesuffix('_s')} < {self.limit:.15g} s"
         return f"deadlines {100 * self.limit:g}%"
 
 
@@ -172,12 +162,12 @@ def parse_target(text: str) -> Target:
     """Parse a target such as "p95 < 60s", "average < 2min", "p99 < 500ms" or "deadlines 99%"."""
     share = re.fullmatch(r"\s*deadlines\s+(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", text)
     if share is not None and 0 < float(share[1]) <= 100:
-        return Target("deadlines", float(share[1]) / 100)
+        return Target(DEADLINES_MET, float(share[1]) / 100)
     found = re.fullmatch(r"\s*(average|p95|p99)\s*<(.*)", text)
     limit_ms = ms_from_text(found[2]) if found else None
     if found is None or not limit_ms:
         raise ConfigError(f"target {text!r} is not understood: {_HELP}")
-    return Target(found[1], limit_ms)
+    return Target(f"{found[1]}_s", s_from_ms(limit_ms))
 
 
 #: Number of jobs in a run whose arrivals are drawn.
@@ -246,17 +236,17 @@ class Question:
         if self.elastic:
             check_elastic(faults)
         _check_arrivals(self)
-        if needs_deadlines and not self._has_due_job():
+        drawn = itertools.chain.from_iterable(self.draw(seed).jobs for seed in self.seeds)
+        if needs_deadlines and not any(job.deadline_ms is not None for job in drawn):
             raise ConfigError(
                 f'--target "{self.target}": no job that was drawn has a deadline: give more '
                 "--jobs or --seeds, or deadlines for more jobs"
             )
 
-    def _has_due_job(self) -> bool:
-        """Whether a job of any run has a deadline."""
-        seeds = range(self.seed_start, self.seed_start + self.num_seeds)
-        drawn = itertools.chain.from_iterable(self.draw(seed).jobs for seed in seeds)
-        return any(job.deadline_ms is not None for job in drawn)
+    @property
+    def seeds(self) -> range:
+        """The seeds of the runs at every size."""
+        return range(self.seed_start, self.seed_start + self.num_seeds)
 
     @cached_property
     def recorded(self) -> JobSequence:
@@ -317,7 +307,7 @@ class Question:
             "block": self.block_length,
             "growth": self.growth,
             "jobs": self.jobs_per_run,
-            "seeds": [self.seed_start, self.seed_start + self.num_seeds - 1],
+            "seeds": [self.seeds[0], self.seeds[-1]],
             "search": self.search,
             "config": self.config.model_dump(mode="json", exclude={"num_executors"}),
             "intervals": METHODS[DEFAULT_METHOD],
@@ -385,10 +375,8 @@ class SizeResult:
     estimates: Mapping[str, Estimate | None]
 
     def of(self, name: str) -> Estimate:
-        """An estimate that is known to be there."""
-        estimate = self.estimates[name]
-        assert estimate is not None
-        return estimate
+        """An estimate; unknown where there is nothing to measure."""
+        return self.estimates[name] or UNKNOWN
 
     def meets(self, target: Target) -> bool:
         """Whether the mean over the runs reaches the target."""
@@ -397,10 +385,10 @@ class SizeResult:
     def to_json(self) -> dict[str, Any]:
         """The fields and estimates by name; estimates as {"mean":, "ci95": [low, high]}."""
         card = {name: value for name, value in vars(self).items() if name != "estimates"}
-        for name, one in self.estimates.items():
-            if one is not None or name != DEADLINES_MET:
-                card[name] = None if one is None else one.to_json()
-        return card
+        measured = {name: one and one.to_json() for name, one in self.estimates.items()}
+        if measured[DEADLINES_MET] is None:
+            del measured[DEADLINES_MET]
+        return card | measured
 
 
 @dataclass(frozen=True)
@@ -433,12 +421,8 @@ class Sizing:
         target = self.question.target
         if target is None:
             return None
-        found = None
-        for result in reversed(self.of(policy)):
-            if not result.meets(target):
-                break
-            found = result.cores
-        return found
+        meeting = itertools.takewhile(lambda one: one.meets(target), reversed(self.of(policy)))
+        return min((result.cores for result in meeting), default=None)
 
     @property
     def every(self) -> tuple[SizeResult, ...]:
@@ -473,59 +457,49 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
     Example: `size_cluster(Question(workload, (8, 16), arrivals="poisson:5s"))`.
     """
     question.check()
-    results: dict[int, list[SizeResult]] = {}
-    elastic: list[SizeResult] = []
+    sizing = Sizing(question, (), {})
     planned = len(question.cores) + len(question.elastic)
-    sizes: Iterator[tuple[int, Elastic | None]] = itertools.chain(
-        ((cores, None) for cores in question.cores),
-        ((size.cores, size.elastic) for size in question.elastic),
+    fixed = [(cores, None) for cores in question.cores]
+    waiting = [*fixed, *((size.cores, size.elastic) for size in question.elastic)]
+    for done in itertools.count():
         # A size that is played for one policy may reopen the question for another one.
-        ((cores, None) for cores in _searched(question, results)),
-    )
-    for done, (cores, settings) in enumerate(sizes):
-        total = max(planned, done + 1)
-        report = None if progress is None else _part(progress, done, total, question.num_seeds)
+        if not waiting and (between := _next_size(sizing)) is not None:
+            waiting = [(between, None)]
+        if not waiting:
+            break
+        cores, settings = waiting.pop(0)
+        total = max(planned, done + 1) * question.num_seeds
+
+        def report(
+            of_size: int, _: int, before: int = done * question.num_seeds, total: int = total
+        ) -> None:
+            if progress is not None:
+                progress(before + of_size, total)
+
         found = results_at(question, play_at(question, cores, settings, report), cores)
         if settings is None:
-            results[cores] = found
+            every = sorted([*sizing.results, *found], key=lambda result: result.cores)
+            sizing = replace(sizing, results=tuple(every))
         else:
-            elastic += found
+            sizing = replace(sizing, elastic=(*sizing.elastic, *found))
     work_rate = _offered_cores(question)
-    tried = sorted({*results, *(size.cores for size in question.elastic)})
-    loads = {cores: work_rate / cores for cores in tried}
-    return Sizing(question, _ordered(results), loads, tuple(elastic))
+    tried = sorted({result.cores for result in sizing.every})
+    return replace(sizing, load={cores: work_rate / cores for cores in tried})
 
 
-def _part(progress: Progress, done: int, total: int, runs: int) -> Progress:
-    """Progress of the runs of one size, as a part of all runs."""
-    return lambda of_size, _: progress(done * runs + of_size, total * runs)
+def _next_size(sizing: Sizing) -> int | None:
+    """The size to play for the first policy whose answer is not exact yet; None if there is none.
 
-
-def _ordered(results: Mapping[int, list[SizeResult]]) -> tuple[SizeResult, ...]:
-    return tuple(itertools.chain.from_iterable(results[cores] for cores in sorted(results)))
-
-
-def _searched(question: Question, results: Mapping[int, list[SizeResult]]) -> Iterator[int]:
-    """Sizes to play for the first policy whose answer is not exact yet, until there is none."""
-    while question.search:
-        sizes = (_next_size(question, results, policy) for policy in question.policies)
-        between = next((size for size in sizes if size is not None), None)
-        if between is None:
-            return
-        yield between
-
-
-def _next_size(
-    question: Question, results: Mapping[int, list[SizeResult]], policy: str
-) -> int | None:
-    """The size in the middle between the smallest that meets the target and the next below."""
-    smallest = Sizing(question, _ordered(results), {}).smallest(policy)
-    if smallest is None:
-        return None
-    below = max((cores for cores in results if cores < smallest), default=None)
-    if below is None or smallest - below < 2:
-        return None
-    return (below + smallest) // 2
+    It is in the middle between the smallest that meets the target and the next below.
+    """
+    for policy in sizing.policies if sizing.question.search else ():
+        smallest = sizing.smallest(policy)
+        if smallest is not None:
+            smaller = (one.cores for one in sizing.of(policy) if one.cores < smallest)
+            below = max(smaller, default=smallest)
+            if smallest - below >= 2:
+                return (below + smallest) // 2
+    return None
 
 
 def _offered_cores(question: Question) -> float:
@@ -534,8 +508,7 @@ def _offered_cores(question: Question) -> float:
     The arrivals of n jobs span n - 1 gaps, and so the work of n - 1 of them. It is infinite for a
     batch, and NaN for runs of one job, which have no gap.
     """
-    runs = range(question.seed_start, question.seed_start + question.num_seeds)
-    sequences = [question.draw(seed) for seed in runs]
+    sequences = [question.draw(seed) for seed in question.seeds]
     jobs = itertools.chain.from_iterable(sequence.jobs for sequence in sequences)
     work_ms = sum(job.expected_work_ms(question.config.runs_vary) for job in jobs)
     num_jobs = sum(len(sequence.arrival_ms) for sequence in sequences)
@@ -559,7 +532,7 @@ def play_at(
     return compare_in(
         world,
         question.policies,
-        range(question.seed_start, question.seed_start + question.num_seeds),
+        question.seeds,
         processes=question.processes,
         progress=progress,
         intervals=DEFAULT_METHOD,
@@ -568,49 +541,45 @@ def play_at(
 
 def results_at(question: Question, comparison: Comparison, cores: int) -> list[SizeResult]:
     """The results of all policies at one size."""
-    columns = range(len(comparison.policies))
-    return [_result(question, comparison, column, cores) for column in columns]
-
-
-def _result(question: Question, comparison: Comparison, column: int, cores: int) -> SizeResult:
-    policy = comparison.policies[column]
-    runs = policy.runs
-    # Only an elastic cluster states the cores that it held, and the core hours.
-    held = runs["cores_held"].fill_null(cores)
-    fixed_hours = cores * runs["makespan_ms"] / MS_PER_HOUR / question.jobs_per_run
-    core_hours = runs["core_hours_per_job"].fill_null(fixed_hours)
     config: SimulationConfig = comparison.world.config
+    target = question.target
+    within: dict[int, Estimate] = {}
+    if target is not None and target.is_time:
+        in_time = (pl.col("jct_ms") / MS_PER_S < target.limit).sum().alias("within")
+        runs = comparison.jobs.group_by("column", "seed").agg(in_time, pl.len().alias("jobs"))
+        for (column,), own in runs.sort("seed").partition_by("column", as_dict=True).items():
+            within[column] = share_estimate(own["within"], own["jobs"])
 
     def mean(values: pl.Series) -> Estimate:
         return mean_estimate(values).within(0.0)
 
-    missed = policy.estimates.get(MISSED)
-    met = missed and Estimate(1 - missed.mean, 1 - missed.high, 1 - missed.low)
-    return SizeResult(
-        policy.name,
-        comparison.resolved.variants.get(policy.name, policy.name),
-        cores,
-        config.size_text.removesuffix(f" {WorldName.CORES}"),
-        question.price * mean(held).mean,
-        {
-            **{f"{name}_s": mean(runs[f"{name}_jct_ms"] / MS_PER_S) for name in _TIMES},
+    results = []
+    for column, policy in enumerate(comparison.policies):
+        runs = policy.runs
+        # Only an elastic cluster states the cores that it held, and the core hours.
+        held = runs["cores_held"].fill_null(cores)
+        fixed_hours = cores * runs["makespan_ms"] / MS_PER_HOUR / question.jobs_per_run
+        core_hours = runs["core_hours_per_job"].fill_null(fixed_hours)
+        missed = policy.estimates.get(MISSED)
+        estimates = {
+            **{name: mean(runs[f"{name.removesuffix('_s')}_jct_ms"] / MS_PER_S) for name in _TIMES},
             "cores_busy": mean(runs["utilization"] * held),
             "cores_held": None if config.elastic is None else mean(held),
             "cost_per_job": mean(question.price * core_hours),
-            "within_target": _within(question.target, comparison, column),
-            DEADLINES_MET: met,
-        },
-    )
-
-
-def _within(target: Target | None, comparison: Comparison, column: int) -> Estimate | None:
-    """The share of the jobs that end within the target's time; None if it limits no time."""
-    if target is None or not target.is_time:
-        return None
-    is_within = (pl.col("jct_ms") < target.limit).sum().alias("within")
-    own = comparison.jobs.filter(pl.col("column") == column)
-    runs = own.group_by("seed").agg(is_within, pl.len().alias("jobs")).sort("seed")
-    return share_estimate(runs["within"], runs["jobs"])
+            "within_target": within.get(column),
+            DEADLINES_MET: missed and missed.complement(),
+        }
+        results.append(
+            SizeResult(
+                policy.name,
+                comparison.resolved.variants[policy.name],
+                cores,
+                config.size_text.removesuffix(f" {WorldName.CORES}"),
+                question.price * mean(held).mean,
+                estimates,
+            )
+        )
+    return results
 
 
 #: Endings of pictures.
@@ -630,65 +599,44 @@ def headline(sizing: Sizing) -> str:
         for policy, size in found.items()
     ]
     runs = f"mean over {sizing.question.num_seeds} runs"
-    sentences = [f"Target {target} ({runs}): {', '.join(parts)}.", _saving(found)]
-    # Below the smallest given size there is nothing to search between.
-    is_between = any(size not in (None, sizing.question.cores[0]) for size in found.values())
-    if is_between and not sizing.question.search:
-        sentences.append("Only the given sizes were tried; --search tries those between.")
-    sentences.extend(_held_text(result, result.meets(target)) for result in sizing.elastic)
-    return " ".join(filter(None, sentences))
-
-
-def _held_text(result: SizeResult, meets_target: bool) -> str:
-    """Whether an elastic cluster meets the target, and what it holds, in a sentence."""
-    verb = "meets" if meets_target else "misses"
-    return (
-        f"Elastic {result.size} cores: {result.policy} {verb} it and holds "
-        f"{result.of('cores_held').mean:,.1f} cores on average."
-    )
-
-
-def _saving(found: dict[str, int | None]) -> str:
-    """What the best policy saves against the usual one; no text if nothing."""
-    usual = _USUAL if _USUAL in found else next(iter(found))
-    needed = found[usual]
+    sentences = [f"Target {target} ({runs}): {', '.join(parts)}."]
     # An oracle cannot be deployed.
+    usual = _USUAL if _USUAL in found else sizing.policies[0]
     known = {
         policy: size
         for policy, size in found.items()
         if size is not None and parse_name(policy).argument != "oracle"
     }
-    if needed is None or not known:
-        return ""
-    best = min(known, key=lambda policy: known[policy])
-    if known[best] >= needed:
-        return ""
-    return f"With {best} {known[best]} cores do what {usual} needs {needed} for."
+    best = min(known, key=known.__getitem__, default=usual)
+    needed = found[usual]
+    if needed is not None and known.get(best, math.inf) < needed:
+        sentences.append(f"With {best} {known[best]} cores do what {usual} needs {needed} for.")
+    # Below the smallest given size there is nothing to search between.
+    is_between = any(size not in (None, sizing.question.cores[0]) for size in found.values())
+    if is_between and not sizing.question.search:
+        sentences.append("Only the given sizes were tried; --search tries those between.")
+    sentences.extend(
+        f"Elastic {result.size} cores: {result.policy} "
+        f"{'meets' if result.meets(target) else 'misses'} it and holds "
+        f"{result.of('cores_held').mean:,.1f} cores on average."
+        for result in sizing.elastic
+    )
+    return " ".join(sentences)
 
 
 def warnings(sizing: Sizing) -> list[str]:
     """Where a conclusion would be wrong, one sentence each."""
     alone = measured_alone_warning(sizing.question.workload)
     durations = [f"{alone[0].upper()}{alone[1:]}."] if alone else []
-    return [*_load_warnings(sizing), *durations, *_target_warnings(sizing)]
-
-
-def _load_warnings(sizing: Sizing) -> list[str]:
-    over = [cores for cores, load in sizing.load.items() if FULL < load < math.inf]
-    if not over:
-        return []
-    sizes = ", ".join(f"{cores} (load {sizing.load[cores]:.2f})" for cores in over)
-    return [
-        f"Overloaded sizes: {sizes}. More work arrives than the cores can do, so the times there "
-        "depend on the length of the run."
-    ]
-
-
-def _target_warnings(sizing: Sizing) -> list[str]:
+    over = [f"{n} (load {load:.2f})" for n, load in sizing.load.items() if FULL < load < math.inf]
+    overloaded = (
+        f"Overloaded sizes: {', '.join(over)}. More work arrives than the cores can do, so the "
+        "times there depend on the length of the run."
+    )
+    texts = [*([overloaded] if over else []), *durations]
     target = sizing.question.target
     if target is None:
-        return []
-    texts = []
+        return texts
     sizes = sizing.question.cores
     for policy in sizing.policies:
         found = sizing.smallest(policy)
@@ -738,22 +686,32 @@ def _cells(sizing: Sizing, result: SizeResult) -> dict[str, str]:
     """A row of the table, by heading."""
     load = sizing.load[result.cores]
     held = result.estimates["cores_held"]
-    cost = result.of("cost_per_job")
-    cells = {"cores": result.size, "policy": result.policy, "variant": result.variant}
-    for name in _TIMES:
-        time_s = result.of(f"{name}_s")
-        cells[f"{name} s"] = with_half_width(time_s, time_decimals(time_s.mean))
-    cells["cores busy"] = with_half_width(result.of("cores_busy"))
-    if sizing.elastic:
-        cells["cores held"] = str(result.cores) if held is None else with_half_width(held)
-    batch_or_load = "batch" if math.isinf(load) else f"{load:.2f}"
-    cells["load"] = UNKNOWN_TEXT if math.isnan(load) else batch_or_load
-    cells["cost/hour"] = f"{result.cost_per_hour:,.{num_decimals(result.cost_per_hour, 2)}f}"
-    cells["cost/job"] = with_half_width(cost, num_decimals(cost.mean, 2))
-    for heading, name in (("deadlines met", DEADLINES_MET), ("in time", "within_target")):
-        if (share := result.estimates[name]) is not None:
-            cells[heading] = with_interval(share, "{:.1%}".format)
     target = sizing.question.target
+    batch_or_load = "batch" if math.isinf(load) else f"{load:.2f}"
+    times = ((name, result.of(name)) for name in _TIMES)
+    shares = (("deadlines met", DEADLINES_MET), ("in time", "within_target"))
+    cost = result.of("cost_per_job")
+    cells = {
+        "cores": result.size,
+        "policy": result.policy,
+        "variant": result.variant,
+        **{
+            name.replace("_", " "): with_half_width(time_s, time_decimals(time_s.mean))
+            for name, time_s in times
+        },
+        "cores busy": with_half_width(result.of("cores_busy")),
+        "cores held": str(result.cores) if held is None else with_half_width(held),
+        "load": UNKNOWN_TEXT if math.isnan(load) else batch_or_load,
+        "cost/hour": f"{result.cost_per_hour:,.{num_decimals(result.cost_per_hour, 2)}f}",
+        "cost/job": with_half_width(cost, num_decimals(cost.mean, 2)),
+        **{
+            heading: with_interval(share, "{:.1%}".format)
+            for heading, name in shares
+            if (share := result.estimates[name]) is not None
+        },
+    }
+    if not sizing.elastic:
+        del cells["cores held"]
     if target is not None:
         cells["target"] = "met" if result.meets(target) else "missed"
     return cells
@@ -769,24 +727,25 @@ def sizing_frame(sizing: Sizing) -> pl.DataFrame:
         null where it is unknown.
     """
     target = sizing.question.target
-    rows: list[dict[str, Any]] = []
-    for result in sizing.every:
-        load = sizing.load[result.cores]
-        row: dict[str, Any] = {
+    rows = [
+        {
             "cores": result.cores,
             "size": result.size,
             "policy": printable(result.policy),
             "variant": printable(result.variant),
-            "load": load if math.isfinite(load) else None,
+            "load": load if math.isfinite(load := sizing.load[result.cores]) else None,
             "cost_per_hour": result.cost_per_hour,
+            **{
+                name + suffix: getattr(result.of(name), end)
+                for name in result.estimates
+                for suffix, end in (("", "mean"), ("_low", "low"), ("_high", "high"))
+            },
+            "meets_target": None if target is None else result.meets(target),
         }
-        for name, one in result.estimates.items():
-            if name != DEADLINES_MET or sizing.has_deadlines:
-                for suffix, end in (("", "mean"), ("_low", "low"), ("_high", "high")):
-                    row[name + suffix] = None if one is None else getattr(one, end)
-        row["meets_target"] = None if target is None else result.meets(target)
-        rows.append(row)
-    return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)
+        for result in sizing.every
+    ]
+    frame = pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)
+    return frame if sizing.has_deadlines else frame.drop(cs.starts_with(DEADLINES_MET))
 
 
 def picture_format(path: Path) -> str:
@@ -795,17 +754,6 @@ def picture_format(path: Path) -> str:
     if ending not in PICTURES:
         raise ConfigError(f"{path}: give the picture one of the endings .{', .'.join(PICTURES)}")
     return ending
-
-
-def write_json(sizing: Sizing, path: Path) -> None:
-    """Write the sizing as JSON."""
-    write_text(path, json.dumps(sizing.to_json(), indent=2) + "\n")
-
-
-def write_csv(sizing: Sizing, path: Path) -> None:
-    """Write `sizing_frame` as CSV."""
-    with replacing(path) as stream:
-        sizing_frame(sizing).write_csv(stream)
 
 
 def write_plot(sizing: Sizing, path: Path) -> None:
@@ -831,7 +779,7 @@ def _picture(sizing: Sizing) -> Figure:
     """Two panels: what the target is about, and the cost of a job, by size."""
     target = sizing.question.target
     field = "average_s" if target is None else target.field
-    is_time = target is None or target.is_time
+    is_time = field != DEADLINES_MET
     what = f"{field.removesuffix('_s')} completion time in s" if is_time else "deadlines met"
     picture = new_picture(10, 4)
     panels = picture.subplots(1, 2)
@@ -846,8 +794,8 @@ def _picture(sizing: Sizing) -> Figure:
         for label, sizes, results in lines:
             _draw_line(axis, sizes, [result.of(name) for result in results], label)
     if target is not None:
-        label = f"target {target.bound:.15g}" + (" s" if is_time else "")
-        panels[0].axhline(target.bound, linestyle="--", color="grey", label=label)
+        label = f"target {target.limit:.15g}" + (" s" if is_time else "")
+        panels[0].axhline(target.limit, linestyle="--", color="grey", label=label)
     tidy(panels[0], ("cores", what))
     tidy(panels[1], ("cores", "cost of a job"), has_legend=False)
     for axis in panels:

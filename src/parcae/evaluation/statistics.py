@@ -78,6 +78,10 @@ class Estimate:
             return self
         return replace(self, low=max(least, self.low), high=min(most, self.high))
 
+    def complement(self) -> Estimate:
+        """1 - the number: what is saved at this ratio, or the share of all others."""
+        return Estimate(1 - self.mean, 1 - self.high, 1 - self.low)
+
     def to_json(self) -> dict[str, Any]:
         """{"mean":, "ci95": [low, high]}; null for unknown and infinite values."""
         mean, low, high = (

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,18 +14,14 @@ import numpy as np
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S, seconds_text
 from parcae.policies.names import PolicyName
-from parcae.policies.parameter_search import Knobs, Sweep, Values
-from parcae.policies.registry import TUNED_WORDS, PolicySetting, find, make
+from parcae.policies.parameter_search import Knobs, Sweep, Values, swept
+from parcae.policies.registry import PolicySetting, find, make
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.metrics import arrived, jct_ms
 from parcae.workloads.workload import TUNING_SEED_START, JobSequence, Workload
 
 NUM_TUNING_SEEDS = 20
-#: A grid with more values than this is first tried on a quarter of the sequences.
-_MANY = 50
-#: The best values of that first round, this many, are then tried on all sequences.
-_FINALISTS = 25
 
 
 def check_seeds(seed_start: int, num_seeds: int) -> None:
@@ -38,16 +34,10 @@ def check_seeds(seed_start: int, num_seeds: int) -> None:
         )
 
 
-def how_tuned(name: PolicyName, world: str) -> str:
-    """ "tuned" or "oracle" for a name whose parameters are found on runs; else no text."""
-    is_tuned = name.argument in TUNED_WORDS and knobs_of(name.word, world).names
-    return name.argument if is_tuned else ""
-
-
-def knobs_of(word: str, world: str) -> Knobs:
-    """The parameters of a policy that are found on runs; without names if there are none."""
+def knobs_of(word: str, world: str) -> Knobs | None:
+    """The parameters of a policy that are found on runs; None if there are none."""
     entry = find(PolicyName(word), world)
-    return Knobs((), lambda size: ()) if entry is None or entry.sweep is None else entry.sweep
+    return None if entry is None else entry.sweep
 
 
 def with_values(word: str, values: Values, config: SimulationConfig, name: str) -> Any:
@@ -70,25 +60,6 @@ def describe(sweep: Sweep) -> str:
     return (
         f"{sweep.best_words} (average JCT {seconds_text(sweep.costs[sweep.best] / MS_PER_S)} s) "
         f"of {len(tried)} {what}, on {NUM_TUNING_SEEDS} tuning seeds{others}"
-    )
-
-
-def edge_warning(word: str, sweep: Sweep, config: SimulationConfig) -> str:
-    """A sentence that warns of a best value at the edge of its grid; no text where none is."""
-    knobs = knobs_of(word, config.world)
-    grid = tuple(knobs.grid(config.total_executors))
-    for column, (knob, best) in enumerate(zip(sweep.names, sweep.best, strict=True)):
-        ends = {end({values[column] for values in grid}) for end in (min, max)}
-        if knob in knobs.open_ended and best in ends - {0.0}:
-            return edge_text(knob, best, (min(ends), max(ends)))
-    return ""
-
-
-def edge_text(name: str, best: float, ends: tuple[float, float]) -> str:
-    """The warning of a best value at the edge of its grid."""
-    return (
-        f"{name} {best:g} is at the edge of the values that were tried "
-        f"({ends[0]:g} to {ends[1]:g}): a better one may lie beyond it"
     )
 
 
@@ -115,26 +86,14 @@ def sweep_values(
     the mean over the sequences of the average JCT by the values, in ms.
     """
 
-    def measured(tried: Iterable[Values], count: int) -> dict[Values, float]:
-        policies = {values: with_values(word, values, config, "tuning") for values in tried}
-        return {
-            values: average_jct_ms(p, sequences[:count], config, seeds[:count])
-            for values, p in policies.items()
-        }
+    def cost_ms(values: Values, share: float) -> float:
+        count = max(1, int(share * len(sequences)))
+        policy = with_values(word, values, config, "tuning")
+        return average_jct_ms(policy, sequences[:count], config, seeds[:count])
 
     knobs = knobs_of(word, config.world)
-    grid = tuple(knobs.grid(config.total_executors))
-    count = len(sequences)
-    # A large grid is first tried on a quarter of the sequences.
-    num_given_up = len(grid) - _FINALISTS if len(grid) > _MANY else 0
-    if num_given_up:
-        first = measured(grid, max(1, count // 4))
-        grid = tuple(sorted(grid, key=first.__getitem__)[:_FINALISTS])
-    cost_ms = measured(grid, count)
-    # Then try finer steps around the best value.
-    around = knobs.around(Sweep(knobs.names, cost_ms).best)
-    finer_ms = measured([values for values in around if values not in cost_ms], count)
-    return Sweep(knobs.names, cost_ms | finer_ms, num_given_up)
+    assert knobs is not None
+    return swept(knobs, config.total_executors, cost_ms)
 
 
 def tune(
@@ -144,13 +103,6 @@ def tune(
 
     Recorded arrivals give only one sequence. The sweep then draws jobs that arrive at the recorded
     mean rate.
-
-    Args:
-        workload: the jobs to draw from.
-        word: the policy, without an argument.
-        config: the cluster.
-        arrivals: when jobs arrive.
-        num_jobs: number of jobs in each sequence.
     """
     process = arrivals
     if arrivals == "recorded":

@@ -192,3 +192,38 @@ class Sweep:
         """The best values with their names, such as "alpha -1"."""
         pairs = zip(self.names, self.best, strict=True)
         return ", ".join(f"{name} {value:g}" for name, value in pairs)
+
+
+#: A grid with more values than this is first tried on a quarter of the sequences.
+_MANY = 50
+#: The best values of that first round, this many, are then tried on all sequences.
+_FINALISTS = 25
+
+
+def swept(knobs: Knobs, size: int, cost: Callable[[Values, float], float]) -> Sweep:
+    """Try all values for a cluster of a size, then finer ones around the best.
+
+    `cost` measures values on a share of the sequences, which are the same for all values.
+    """
+    grid = tuple(knobs.grid(size))
+    num_given_up = len(grid) - _FINALISTS if len(grid) > _MANY else 0
+    if num_given_up:
+        first = {values: cost(values, 0.25) for values in grid}
+        grid = tuple(sorted(grid, key=first.__getitem__)[:_FINALISTS])
+    costs = {values: cost(values, 1.0) for values in grid}
+    finer = [one for one in knobs.around(Sweep(knobs.names, costs).best) if one not in costs]
+    costs |= {values: cost(values, 1.0) for values in finer}
+    return Sweep(knobs.names, costs, num_given_up)
+
+
+def edge_warning(knobs: Knobs, size: int, sweep: Sweep) -> str:
+    """A sentence that warns of a best value at the edge of its grid; no text where none is."""
+    columns = zip(*knobs.grid(size), strict=True)
+    for knob, best, tried in zip(sweep.names, sweep.best, columns, strict=True):
+        low, high = min(tried), max(tried)
+        if knob in knobs.open_ended and best in {low, high} - {0.0}:
+            return (
+                f"{knob} {best:g} is at the edge of the values that were tried ({low:g} to "
+                f"{high:g}): a better one may lie beyond it"
+            )
+    return ""

@@ -13,8 +13,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from parcae.base.errors import FormatError, PolicyError, suggestion
-from parcae.base.extensions import import_function, is_importable, is_reference, load, rows
+from parcae.base.errors import ConfigError, FormatError, PolicyError, suggestion
+from parcae.base.extensions import (
+    import_function,
+    is_importable,
+    is_reference,
+    load,
+    owned_rows,
+    rows,
+)
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.names import ADDITIONS, PolicyName, parse_name
 from parcae.policies.own import instance, policy_object
@@ -142,10 +149,30 @@ _REGISTERED: list[PolicyEntry] = []
 
 
 def entries() -> Iterator[PolicyEntry]:
-    """All rows of the table of policies. Those of a package are imported when they are reached."""
-    yield from load(f"{_CORES}:POLICIES", "policies")
-    yield from rows("policies")
+    """All rows of the table of policies."""
+    yield from _installed()
     yield from _REGISTERED
+
+
+@cache
+def _installed() -> tuple[PolicyEntry, ...]:
+    """The rows of the world of cores and of installed packages.
+
+    Raises:
+        ConfigError: two packages bring a policy of one name in one world.
+    """
+    own = [("parcae", entry) for entry in load(f"{_CORES}:POLICIES", "policies")]
+    found = own + list(owned_rows("policies"))
+    owners: dict[tuple[str, str], str] = {}
+    for owner, entry in found:
+        for world in entry.worlds:
+            other = owners.setdefault((entry.name, world), owner)
+            if other != owner:
+                raise ConfigError(
+                    f"two packages bring a policy {entry.name!r} for the world of {world}: {other} "
+                    f"and {owner}; uninstall one of them, or give its policy another name"
+                )
+    return tuple(entry for _, entry in found)
 
 
 def kinds() -> Iterator[CheckpointKind]:

@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +40,6 @@ class ServiceBenchmark:
     p50_ms: float
     p99_ms: float
     max_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The figures as a dictionary for JSON."""
-        return asdict(self)
 
 
 def benchmark_service(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.gradients import GradientLearner
@@ -28,10 +27,6 @@ class TrainingBenchmark:
     decisions_per_cpu_second: float
     decisions_per_second: float
     rollout_share: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as a JSON object."""
-        return asdict(self)
 
 
 def benchmark_training(

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.tuning import edge_text
 from parcae.policies.parameter_search import (
+    Knobs,
     SearchLimits,
     SearchState,
     Sweep,
     Values,
+    edge_warning,
     search_parameters,
 )
 from parcae.rigid.config import TimeMode
@@ -160,8 +161,7 @@ def tune_knob(
         "sequences"
     )
     # A knob of 0 is an end by nature: alignment does not count.
-    is_at_edge = sweep.best[0] == max(tried)
-    edge = edge_text("knob", sweep.best[0], (0.0, max(tried))) if is_at_edge else ""
+    edge = edge_warning(Knobs(("knob",), lambda _: costs, open_ended=("knob",)), 0, sweep)
     return Tuned(best, least, words, text, {"knob": sweep.best[0], "cost": least}, edge)
 
 
