@@ -95,5 +95,4 @@ def comparison_of(
         seeds,
         pl.DataFrame(rows, {"seed": pl.Int64, **RUNS}),
         jobs_of(*found, first_seed=first_seed),
-        "bootstrap-t",
     )

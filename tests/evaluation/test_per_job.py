@@ -7,16 +7,15 @@ import polars as pl
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.evaluation import per_job as module
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.per_job import (
     RECURRING_COLUMNS,
+    RECURRING_FORMATS,
     check_per_job,
     comparison_frame,
     per_job_table,
     recurring_table,
-    write_per_job,
-    write_recurring,
+    write_table,
 )
 from tests.evaluation.made import comparison_of, run_of
 
@@ -69,7 +68,7 @@ def test_every_job_has_a_row_for_every_policy() -> None:
     ("name", "read"), [("jobs.csv", pl.read_csv), ("jobs.PARQUET", pl.read_parquet)]
 )
 def test_the_file_holds_the_table(tmp_path: Path, name: str, read: object) -> None:
-    write_per_job(_comparison(), tmp_path / name)
+    write_table(per_job_table(_comparison()), tmp_path / name)
     assert callable(read)
     assert read(tmp_path / name).rows() == _ROWS
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -77,8 +76,8 @@ def test_the_file_holds_the_table(tmp_path: Path, name: str, read: object) -> No
 
 def test_the_name_of_a_policy_may_be_a_path_in_another_encoding(tmp_path: Path) -> None:
     comparison = _comparison("fair", os.fsdecode(b"caf\xe9.safetensors"))
-    write_per_job(comparison, tmp_path / "jobs.csv")
-    write_recurring(comparison, tmp_path / "recurring.json")
+    write_table(comparison.jobs_frame(), tmp_path / "jobs.csv")
+    write_table(comparison.recurring_frame(), tmp_path / "recurring.json")
     frames = (
         pl.read_csv(tmp_path / "jobs.csv"),
         pl.read_json(tmp_path / "recurring.json"),
@@ -105,7 +104,7 @@ def test_every_recurring_job_has_a_row_for_every_policy(
 ) -> None:
     comparison = _comparison()
     assert comparison.recurring_frame().rows() == _RECURRING
-    write_recurring(comparison, tmp_path / name)
+    write_table(comparison.recurring_frame(), tmp_path / name)
     assert callable(read)
     written = read(tmp_path / name)
     assert tuple(written.columns) == _RECURRING_COLUMNS
@@ -118,15 +117,12 @@ def test_recurring_jobs_that_never_complete_leave_a_table_without_rows() -> None
     assert table.is_empty()
 
 
-def test_recurring_jobs_are_refused_in_another_format(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"written as \.csv or \.json or \.parquet"):
-        write_recurring(_comparison(), tmp_path / "r.txt")
-
-
 def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
     for name in ("jobs.json", "jobs", "csv"):
         with pytest.raises(ConfigError, match=r"written as \.csv or \.parquet"):
             check_per_job(tmp_path / name)
+    with pytest.raises(ConfigError, match=r"written as \.csv or \.json or \.parquet"):
+        check_per_job(tmp_path / "r.txt", RECURRING_FORMATS)
     with pytest.raises(FileNotFoundError, match="folder of this file does not exist"):
         check_per_job(tmp_path / "missing" / "jobs.csv")
     (tmp_path / "jobs.csv").mkdir()
@@ -134,9 +130,7 @@ def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
         check_per_job(tmp_path / "jobs.csv")
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("old")
 
@@ -146,8 +140,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(
             stream.write(b"seed,pos")
             raise OSError("no space left")
 
-    monkeypatch.setattr(module, "per_job_table", lambda comparison: _Torn())
     with pytest.raises(OSError, match="no space left"):
-        write_per_job(_comparison(), path)
+        write_table(_Torn(), path)  # type: ignore[arg-type]
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["jobs.csv"]

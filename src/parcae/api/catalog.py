@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from parcae.workloads.archive import load_workload
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.workload import Workload
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def workload(source: str | Path) -> Workload:
@@ -29,8 +28,7 @@ def workload(source: str | Path) -> Workload:
 
 def list_policies() -> pl.DataFrame:
     """All policies: how each is written, what it does, its source, and in which world it runs."""
-    import polars as pl
-
+    # Imported here: a workload needs none of the policies, which take a second to import.
     from parcae.policies.registry import all_policies
 
     return pl.DataFrame(
@@ -53,7 +51,5 @@ def read_event_logs(
     Raises:
         FormatError: no event log, or one that cannot be read.
     """
-    from parcae.workloads.spark_log.event_log import read_spark_event_logs
-
     paths = [logs] if isinstance(logs, str | Path) else logs
     return read_spark_event_logs([Path(path) for path in paths], key=key, recorded=recorded)[0]

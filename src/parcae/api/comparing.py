@@ -13,6 +13,7 @@ from parcae.base.extras import naming_extras
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.compare import compare as compare_policies
 from parcae.evaluation.comparison import Comparison, Progress
+from parcae.evaluation.report import write_report
 from parcae.policies.own import PolicyLike, policy_object
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.workload import JobSequence, check_seed
@@ -81,7 +82,5 @@ def report(comparison: Comparison, path: str | Path) -> Path:
         OSError: the file cannot be written.
     """
     with naming_extras():
-        from parcae.evaluation.report import write_report
-
         write_report(comparison, Path(path))
     return Path(path)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from parcae.api.checks import check_cluster, check_jobs, check_seeds
+from parcae.api.study import LearnRequest, LearnResult, Progress
+from parcae.api.study import learn as learn_scenario
 from parcae.base.errors import ConfigError
 from parcae.base.extras import naming_extras
+from parcae.learning.scenario import Scenario, check_search_seed
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.objectives import ObjectiveFunction, parse_objective
 from parcae.workloads.workload import JobSequence
-
-if TYPE_CHECKING:
-    from parcae.api.study import LearnResult
-    from parcae.simulation.objectives import ObjectiveFunction
-
-Progress = Callable[[float, float, str], None]
 
 #: As on the command line.
 _LEAST_MINUTES = 0.01
@@ -61,13 +57,8 @@ def learn(
     if not _LEAST_MINUTES <= minutes < math.inf:
         raise ConfigError(f"minutes is {minutes}: give {_LEAST_MINUTES} or more")
     check_seeds(seeds)
+    check_search_seed(seed)
     with naming_extras():
-        from parcae.api.study import LearnRequest
-        from parcae.api.study import learn as learn_scenario
-        from parcae.learning.scenario import Scenario, check_search_seed
-        from parcae.simulation.objectives import parse_objective
-
-        check_search_seed(seed)
         minimised = parse_objective(objective) if isinstance(objective, str) else objective
         scenario = Scenario(jobs.workload, cluster, jobs.arrivals, jobs.num_jobs, minimised)
         # Plain numbers: integers of NumPy overflow, and are no JSON. Worker processes would run a

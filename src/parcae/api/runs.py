@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from parcae.api.checks import check_cluster, check_jobs
 from parcae.base.extras import naming_extras
 from parcae.base.texts import s_from_ms
 from parcae.cluster.trace import Trace
+from parcae.evaluation.gantt import cluster_chart, write_gantt
+from parcae.evaluation.per_job import decisions_frame, jobs_frame, tasks_frame
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.own import AnyPolicy, PolicyLike, policy_object
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import RunSummary, missed_and_tardiness, summarize
 from parcae.simulation.simulator import simulate as play
 from parcae.workloads.workload import JobSequence, check_seed
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,20 +76,14 @@ class Run:
 
     def to_frame(self) -> pl.DataFrame:
         """One row a job; see `parcae.evaluation.per_job.jobs_frame`."""
-        from parcae.evaluation.per_job import jobs_frame
-
         return jobs_frame(self.trace)
 
     def tasks(self) -> pl.DataFrame:
         """One row a task; see `parcae.evaluation.per_job.tasks_frame`."""
-        from parcae.evaluation.per_job import tasks_frame
-
         return tasks_frame(self.trace)
 
     def decisions(self) -> pl.DataFrame:
         """One row a decision of Decima's world; see `parcae.evaluation.per_job.decisions_frame`."""
-        from parcae.evaluation.per_job import decisions_frame
-
         return decisions_frame(self.trace)
 
     def gantt(self, path: str | Path) -> Path:
@@ -102,8 +96,6 @@ class Run:
             OSError: the file cannot be written.
         """
         with naming_extras():
-            from parcae.evaluation.gantt import cluster_chart, write_gantt
-
             write_gantt([cluster_chart(self.trace)], Path(path))
         return Path(path)
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from parcae.api.checks import check_cluster, check_workload
 from parcae.policies.own import PolicyLike, name_of, policy_object
+from parcae.service.policies import LivePolicy, with_new_memory
+from parcae.service.serve import serve as run
+from parcae.service.serve import settings_of
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.workload import Workload
 
@@ -36,10 +39,6 @@ def serve(
             in a thread of its own there.
         OSError: settings that do not work on this machine.
     """
-    from parcae.service.policies import LivePolicy, with_new_memory
-    from parcae.service.serve import serve as run
-    from parcae.service.serve import settings_of
-
     check_workload(workload)
     expected = cluster or SimulationConfig(world=WorldName.CORES)
     check_cluster(expected)

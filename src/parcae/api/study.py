@@ -21,11 +21,11 @@ from parcae.evaluation.comparison import Comparison, write_comparison
 from parcae.evaluation.policies import check_named
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
-from parcae.learning.loop import Iteration, TrainingPlan, TrainResult, train
+from parcae.learning.loop import TrainingPlan, TrainResult, train
 from parcae.learning.scenario import Scenario, check_search_seed
 from parcae.learning.start import start_rule
 from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
-from parcae.learning.worlds import AfterTuning, LearningWorld, Parameters, world_named, world_of
+from parcae.learning.worlds import AfterTuning, LearningWorld, world_named, world_of
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.learned import require_durations
 from parcae.policies.registry import bind
@@ -63,17 +63,7 @@ def objective_by_policy(
 def objective_ratio(
     comparison: Comparison, objective: Objective | ObjectiveFunction, name: str, baseline: str
 ) -> Estimate:
-    """The objective of one policy / that of another, paired by seed, with its 95% interval.
-
-    Args:
-        comparison: the comparison.
-        objective: the objective.
-        name: the policy.
-        baseline: the policy to compare with.
-
-    Raises:
-        ConfigError: a policy is not in the comparison.
-    """
+    """The objective of one policy / that of another, paired by seed, with its 95% interval."""
     values = objective_by_policy(comparison, objective)
     for wanted in (name, baseline):
         if wanted not in values:
@@ -94,21 +84,10 @@ def _world(comparison: Comparison) -> LearningWorld:
     return world_named(comparison.resolved.config.world)
 
 
-def _best_heuristic(comparison: Comparison, objective: Objective | ObjectiveFunction) -> str:
-    """The heuristic with the least objective on the compared runs, which favours it."""
+def _means(comparison: Comparison, objective: Objective | ObjectiveFunction) -> dict[str, float]:
+    """The mean objective of every policy."""
     values = objective_by_policy(comparison, objective)
-    baselines = (*_world(comparison).baselines, *BY_DEADLINE)
-    heuristics = [p.name for p in comparison.policies if p.name in baselines]
-    return min(heuristics, key=lambda heuristic: float(values[heuristic].mean()))
-
-
-def _mean_in_words(
-    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str
-) -> str:
-    """The mean objective of a policy, with its unit."""
-    mean = float(objective_by_policy(comparison, objective)[name].mean())
-    is_time = isinstance(objective, Objective) and objective.entry.column.endswith("_ms")
-    return f"{seconds_text(mean / MS_PER_S)} s" if is_time else f"{mean:,.3f}"
+    return {name: float(one.mean()) for name, one in values.items()}
 
 
 def savings_paragraph(
@@ -118,22 +97,22 @@ def savings_paragraph(
 
     It compares the policy with the stock orders and the best heuristic, and states how many jobs
     end later.
-
-    Args:
-        comparison: the comparison.
-        objective: the objective.
-        name: the learned policy.
     """
     s = comparison.settings
     world = comparison.resolved.config.world
-    best = _best_heuristic(comparison, objective)
+    means = _means(comparison, objective)
+    # The heuristic with the least objective on these runs, which favours it.
+    baselines = (*_world(comparison).baselines, *BY_DEADLINE)
+    best = min((one for one in means if one in baselines), key=means.__getitem__)
     labels = [*_world(comparison).stock.items(), (best, f"the best heuristic here, {best}")]
     ratios = [objective_ratio(comparison, objective, name, other) for other, _ in labels]
     parts = [
         f"{change(ratio)} than {label}" for ratio, (_, label) in zip(ratios, labels, strict=True)
     ]
     learned = next(p for p in comparison.policies if p.name == name)
-    value = _mean_in_words(comparison, objective, name)
+    is_time = isinstance(objective, Objective) and objective.entry.column.endswith("_ms")
+    mean = means[name]
+    value = f"{seconds_text(mean / MS_PER_S)} s" if is_time else f"{mean:,.3f}"
     what = in_words(objective)
     who_pays = who_is_later(learned, comparison.policies[0].name)
     unit = "cores" if world is WorldName.CORES else "executors"
@@ -180,14 +159,15 @@ def in_words(objective: Objective | ObjectiveFunction) -> str:
 
 def change(ratio: Estimate) -> str:
     """A ratio to a policy as a part of a sentence, such as "3.0% less (1.0% to 5.0%)"."""
-    less = 1 - ratio.mean
+    more = ratio.mean - 1
+    text = f"{abs(more):.1%} {'more' if more > 0 else 'less'}"
     if ratio.is_unknown:
-        return f"{abs(less):.1%} {'less' if less >= 0 else 'more'}"
+        return text
+    if ratio.low <= 1 <= ratio.high:
+        return f"{text} (not significant)"
     # The ends of the interval as absolute changes, the smaller one first.
     low, high = sorted((abs(1 - ratio.low), abs(1 - ratio.high)))
-    if ratio.low <= 1 <= ratio.high:
-        return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} (not significant)"
-    return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} ({low:.1%} to {high:.1%})"
+    return f"{text} ({low:.1%} to {high:.1%})"
 
 
 #: Share of the budget for tuning the rule. The rest is for training the network that corrects it.
@@ -329,45 +309,62 @@ def learn(
 def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
     """Tune, train, compare and report, in a folder that no other process uses."""
     scenario = request.scenario
-    folder = request.folder
-    tuning = _tune(request, _shipped_rule(request), say)
-    training = _train(request, tuning, say)
+    world = world_of(scenario)
+    is_from_shipped = request.start == "shipped"
+
+    def tell(seconds: float, step: str, ratio: float, of: str) -> None:
+        say(seconds, request.budget_s, f"{step}: {scenario.objective_name} {ratio:.3f} of {of}")
+
+    tuning = tune_rule(
+        scenario,
+        budget_s=request.budget_s * _TUNING_SHARE,
+        start=start_rule("tuned", scenario) if is_from_shipped else None,
+        seed=request.seed,
+        progress=lambda now: tell(now.seconds, "tuning the rule", now.ratio_to_fair, "fair"),
+    )
+    card = {**scenario.card(), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
+    rule = request.folder / _RULE
+    write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, card), rule)
+    budget_s = request.budget_s * (1 - _TUNING_SHARE)
+    setting = AfterTuning(
+        scenario, tuning.parameters, budget_s, request.seed, is_from_shipped, request.device
+    )
+    training = train(
+        world.learner(setting),
+        TrainingPlan(budget_s),
+        lambda done: tell(
+            tuning.seconds + done.seconds,
+            "training the network",
+            done.best,
+            f"{world.measured_by} at best",
+        ),
+    )
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
-    best = folder / _POLICY
+    best = request.folder / _POLICY
     # The selection runs decide which policy is kept, so that the comparison stays unbiased.
-    write_checkpoint(_better(request, tuning, training), best)
-    names = _compared(request, best)
+    write_checkpoint(_better(scenario, tuning, training), best)
+    is_in_cores = scenario.config.world is WorldName.CORES
     comparison = compare(
         ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
-        names,
+        [
+            *world.baselines,
+            *(BY_DEADLINE if is_in_cores and scenario.workload.has_deadlines else ()),
+            *(("tuned", world.network) if is_from_shipped else ()),
+            str(rule),
+            str(best),
+            # Guards exist in the cores world only.
+            *([f"{best}+guard:1.1"] if is_in_cores else []),
+        ],
         num_seeds=request.num_seeds,
         processes=request.processes,
     )
-    write_comparison(comparison, folder / _COMPARISON)
+    write_comparison(comparison, request.folder / _COMPARISON)
     paragraph = savings_paragraph(comparison, scenario.objective, str(best))
     paragraph += _against_shipped(comparison, scenario.objective, str(best))
-    write_text(folder / _SUMMARY, paragraph + "\n")
-    write_report(comparison, folder / _REPORT, command=command)
-    return LearnResult(comparison, tuning, training, paragraph, best, folder / _REPORT)
-
-
-def _shipped_rule(request: LearnRequest) -> Parameters | None:
-    """The shipped rule for the nearest setting; None if learning starts from scratch."""
-    scenario = request.scenario
-    return start_rule("tuned", scenario) if request.start == "shipped" else None
-
-
-def _compared(request: LearnRequest, best: Path) -> list[str]:
-    """The policies of the comparison: baselines, shipped and learned policies."""
-    world = request.scenario.config.world
-    row = world_of(request.scenario)
-    ships = ("tuned", row.network) if request.start == "shipped" else ()
-    learned = [str(request.folder / _RULE), str(best)]
-    has_deadlines = request.scenario.workload.has_deadlines
-    by_deadline = BY_DEADLINE if world is WorldName.CORES and has_deadlines else ()
-    # Guards exist in the cores world only.
-    guarded = [f"{best}+guard:1.1"] if world is WorldName.CORES else []
-    return [*row.baselines, *by_deadline, *ships, *learned, *guarded]
+    write_text(request.folder / _SUMMARY, paragraph + "\n")
+    report = request.folder / _REPORT
+    write_report(comparison, report, command=command)
+    return LearnResult(comparison, tuning, training, paragraph, best, report)
 
 
 def _against_shipped(
@@ -377,11 +374,11 @@ def _against_shipped(
 
     Empty if the comparison has no shipped policy.
     """
-    values = objective_by_policy(comparison, objective)
-    shipped = [one for one in ("tuned", _world(comparison).network) if one in values]
+    means = _means(comparison, objective)
+    shipped = {"tuned", _world(comparison).network} & means.keys()
     if not shipped:
         return ""
-    best = min(shipped, key=lambda shipped_name: float(values[shipped_name].mean()))
+    best = min(sorted(shipped, reverse=True), key=means.__getitem__)
     ratio = objective_ratio(comparison, objective, name, best)
     # The whole interval is below 1: the difference is significant.
     if ratio.high < 1:
@@ -393,56 +390,8 @@ def _against_shipped(
     )
 
 
-def _tune(request: LearnRequest, start: Parameters | None, say: Progress) -> Tuning:
-    scenario = request.scenario
-    budget_s = request.budget_s * _TUNING_SHARE
-
-    def report(tuning: Tuning) -> None:
-        say(
-            tuning.seconds,
-            request.budget_s,
-            f"tuning the rule: {scenario.objective_name} {tuning.ratio_to_fair:.3f} of fair",
-        )
-
-    tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
-    card = {**scenario.card(), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
-    checkpoint = tuned_checkpoint(tuning.parameters, scenario, card)
-    write_checkpoint(checkpoint, request.folder / _RULE)
-    return tuning
-
-
-def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
-    """Train the network of the world that corrects the tuned rule."""
-    world = world_of(request.scenario)
-    budget_s = request.budget_s * (1 - _TUNING_SHARE)
-    learner = world.learner(
-        AfterTuning(
-            request.scenario,
-            tuning.parameters,
-            budget_s,
-            request.seed,
-            request.start == "shipped",
-            request.device,
-        )
-    )
-    return train(learner, TrainingPlan(budget_s), _saying(request, tuning, say, world.measured_by))
-
-
-def _saying(
-    request: LearnRequest, tuning: Tuning, say: Progress, unit: str
-) -> Callable[[Iteration], None]:
-    """What reports the iterations of the network's training; `unit` is what ratios refer to."""
-
-    def report(done: Iteration) -> None:
-        text = f"{request.scenario.objective_name} {done.best:.3f} of {unit} at best"
-        say(tuning.seconds + done.seconds, request.budget_s, f"training the network: {text}")
-
-    return report
-
-
-def _better(request: LearnRequest, tuning: Tuning, training: TrainResult) -> Checkpoint:
+def _better(scenario: Scenario, tuning: Tuning, training: TrainResult) -> Checkpoint:
     """The network if it is better than the rule on the selection runs, otherwise the rule."""
-    scenario = request.scenario
     rule = tuned_checkpoint(tuning.parameters, scenario, scenario.card())
     runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])
     policies = [bind(c, "learned", scenario.setting) for c in (training.checkpoint, rule)]

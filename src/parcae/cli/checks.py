@@ -6,9 +6,8 @@ import contextlib
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
@@ -17,9 +16,9 @@ from parcae.base.extras import require
 from parcae.base.files import check_folder, check_place, is_written_to
 from parcae.base.texts import ms_from_text
 from parcae.cli.process import outlive_readers
-
-# The modules of policies and pictures are imported in functions below: each compiles kernels or
-# loads libraries, and a command that names no policy starts in a third of the time without them.
+from parcae.evaluation.pictures import chart_format
+from parcae.policies.checkpoint import BEST_FILE, SUFFIX, read_checkpoint
+from parcae.policies.names import mentioned_files
 
 #: Key of a context's dictionary of the files that the command's arguments and options name.
 _FILES = "parcae.base.files"
@@ -27,8 +26,7 @@ _FILES = "parcae.base.files"
 _MIXTURE = re.compile(r"^(mixed:[^:]*:)+")
 
 
-@dataclass(frozen=True)
-class _Named:
+class _Named(NamedTuple):
     """A file that an argument or option names: by what path, and whether the command writes it."""
 
     option: str
@@ -108,8 +106,6 @@ def _picture(context: typer.Context, option: typer.CallbackParam, path: Path | N
 
 def _chart(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
     """A Gantt chart, page or picture, can be drawn and written."""
-    from parcae.evaluation.gantt import chart_format
-
     if path is None:
         return None
     return (_report if chart_format(path) == "html" else _picture)(context, option, path)
@@ -125,33 +121,28 @@ def _folder(path: Path | None) -> Path | None:
 
 def _checkpoint(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
     """A checkpoint can be written, and then named as a policy."""
+    _write(context, option, path)
+    _check_named(path)
+    return path
+
+
+def _check_named(path: Path) -> None:
+    # Imported here: the registry takes a second to import, and most commands write no policy.
     from parcae.evaluation.policies import check_named
 
-    _write(context, option, path)
     check_named(path)
-    return path
 
 
 def _learned(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
     """Policies can be written in a folder, and then named."""
-    from parcae.evaluation.policies import check_named
-    from parcae.learning.loop import BEST_FILE
-
     _folder(path)
-    check_named(path / BEST_FILE)
+    _check_named(path / BEST_FILE)
     _refuse_replacing(context, option, path / BEST_FILE, is_written=True)
     return path
 
 
-def _training(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:
-    """A training can be written into a folder."""
-    return _learned(context, option, path)
-
-
 def _name(context: typer.Context, option: typer.CallbackParam, name: str | None) -> str | None:
     """No option replaces a file of a policy."""
-    from parcae.evaluation.kept_runs import mentioned_files
-
     # A wrong name is refused where its policy is made, which knows the world.
     with contextlib.suppress(PolicyError):
         _reads(context, option, mentioned_files([name] if name else []))
@@ -167,8 +158,6 @@ def _names(context: typer.Context, option: typer.CallbackParam, text: str | None
 
 def _start(context: typer.Context, option: typer.CallbackParam, name: str | None) -> str | None:
     """The same for what a search starts from, but it may go on in the file of a tuned rule."""
-    from parcae.policies.checkpoint import SUFFIX, read_checkpoint
-
     path = Path(name or "")
     is_checkpoint = path.suffix == SUFFIX and path.is_file()
     if is_checkpoint and read_checkpoint(path).kind.endswith("rule"):
@@ -213,7 +202,6 @@ CHECKS: dict[str, Any] = {
     "chart": _chart,
     "checkpoint": _checkpoint,
     "learned": _learned,
-    "training": _training,
     "policy": _name,
     "policies": _names,
     "start": _start,

@@ -36,8 +36,7 @@ from parcae.evaluation.per_job import (
     FORMATS,
     RECURRING_FORMATS,
     check_per_job,
-    write_per_job,
-    write_recurring,
+    write_table,
 )
 from parcae.evaluation.report import write_report
 from parcae.simulation.elastic import Elastic
@@ -113,10 +112,10 @@ class JobsOutputOptions(OutputOptions):
     def write_jobs(self, comparison: Comparison) -> None:
         """Write the tables of jobs."""
         if self.per_job is not None:
-            write_per_job(comparison, self.per_job)
+            write_table(comparison.jobs_frame(), self.per_job)
             typer.echo(f"jobs: {self.per_job}")
         if self.recurring is not None:
-            write_recurring(comparison, self.recurring)
+            write_table(comparison.recurring_frame(), self.recurring)
             typer.echo(f"recurring jobs: {self.recurring}")
 
 

@@ -17,9 +17,9 @@ from parcae.base.errors import ConfigError
 from parcae.base.options import REQUIRED, option
 from parcae.cli.options import JSON, MOST, Options
 from parcae.cli.progress import ProgressLine
-from parcae.learning.loop import BEST_FILE, Iteration, Learner, TrainingPlan, TrainResult
+from parcae.learning.loop import Iteration, Learner, TrainingPlan, TrainResult
 from parcae.learning.loop import train as run_loop
-from parcae.policies.checkpoint import SUFFIX, Checkpoint, write_checkpoint
+from parcae.policies.checkpoint import BEST_FILE, SUFFIX, Checkpoint, write_checkpoint
 
 SEARCH_SEED = option(0, "Seed of the search or training.", "--seed", ge=0, le=255)
 BUDGET = option(5.0, "Minutes of wall-clock time.", "--budget", ge=0.01)
@@ -83,7 +83,7 @@ class TrainingOptions(Options):
         "Folder for the state, the best policy (best.safetensors) and TensorBoard.",
         "-o",
         "--output",
-        check="training",
+        check="learned",
     )
     budget: float = BUDGET
     iterations: int | None = option(
@@ -102,23 +102,20 @@ class TrainingOptions(Options):
         command = shlex.join(["parcae", *sys.argv[1:]])
         plan = TrainingPlan(self.budget * 60, self.iterations, self.folder, self.resume, command)
         line = ProgressLine(plan.budget_s)
-        words = _InWords(objective, _UNITS[learner.measured])
-        result = run_loop(learner, plan, lambda done: line.show(done.seconds, words.of(done)))
-        line.end()
-        summary = self._summary(learner, result, objective)
-        typer.echo(json.dumps(summary) if self.as_json else _sentence(learner, result, summary))
-        if result.ending == "interrupted":
-            typer.echo("interrupted: to continue, add --resume to the same command", err=True)
-            raise typer.Exit(130)
-        # The best policy is written, but a script should notice that the training failed.
-        if result.ending != "done":
-            typer.echo(f"parcae: {result.ending}; {summary['output']} is the best policy", err=True)
-            raise typer.Exit(1)
+        # The latest measurement shows when a training gets worse, which the best does not.
+        latest = ""
 
-    def _summary(self, learner: Learner, result: TrainResult, objective: str) -> dict[str, Any]:
-        """The result of a training, as plain JSON."""
+        def show(done: Iteration) -> None:
+            nonlocal latest
+            if not math.isnan(done.selected):
+                latest = f", now {done.selected:.3f}"
+            best = f"best {objective} {done.best:.3f}{_UNITS[learner.measured]}"
+            line.show(done.seconds, f"iteration {done.iteration}, {best}{latest}")
+
+        result = run_loop(learner, plan, show)
+        line.end()
         measurement = f"{learner.measured}_on_selection_runs"
-        return {
+        summary = {
             "output": str(self.folder / BEST_FILE),
             learner.iterations_name: result.iterations,
             **result.counts,
@@ -128,33 +125,21 @@ class TrainingOptions(Options):
             "late_gain": result.late_gain,
             "ending": result.ending,
         }
-
-
-class _InWords:
-    """The progress of a training in words: the best policy so far, and how good it is now.
-
-    The latest measurement shows when a training gets worse, which the best does not.
-    """
-
-    def __init__(self, objective: str, unit: str) -> None:
-        self._objective = objective
-        self._unit = unit
-        self._latest = ""
-
-    def of(self, done: Iteration) -> str:
-        """What to say after an iteration."""
-        if not math.isnan(done.selected):
-            self._latest = f", now {done.selected:.3f}"
-        best = f"best {self._objective} {done.best:.3f}{self._unit}"
-        return f"iteration {done.iteration}, {best}{self._latest}"
+        typer.echo(json.dumps(summary) if self.as_json else _sentence(learner, result, summary))
+        if result.ending == "interrupted":
+            typer.echo("interrupted: to continue, add --resume to the same command", err=True)
+            raise typer.Exit(130)
+        # The best policy is written, but a script should notice that the training failed.
+        if result.ending != "done":
+            typer.echo(f"parcae: {result.ending}; {summary['output']} is the best policy", err=True)
+            raise typer.Exit(1)
 
 
 def _sentence(learner: Learner, result: TrainResult, summary: dict[str, Any]) -> str:
     """The result of a training, in words."""
     best = summary[f"{learner.measured}_on_selection_runs"]
-    measured = "not measured"
-    if best is not None:
-        measured = f"{best:.3f}{_UNITS[learner.measured]} on the selection runs"
+    unit = f"{_UNITS[learner.measured]} on the selection runs"
+    measured = "not measured" if best is None else f"{best:.3f}{unit}"
     counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items()]
     work = ", ".join([*counts, f"{result.seconds:.0f} s"])
     return (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -182,13 +181,13 @@ class ClusterOptions(SizeOptions):
     unknown_share: float = same(SimulationConfig, "unknown_share")
     estimate_error: str = same(SimulationConfig, "estimate_error", default="log")
 
-    def as_words(self) -> str:
+    def as_words(self) -> list[str]:
         """The options that were given, as a command takes them; empty if all are defaults."""
         words = []
         for name, value in self.model_dump(exclude_defaults=True).items():
             words.append(f"--{name.replace('_', '-')}")
-            words += [] if value is True else [shlex.quote(str(value))]
-        return " ".join(words)
+            words += [] if value is True else [str(value)]
+        return words
 
     def load(self, source: str, deadlines: Path | None = None) -> Workload:
         """Load a workload by name or file, with the parallelism model and deadlines."""

@@ -15,7 +15,7 @@ from parcae.base.options import argument, option
 from parcae.base.texts import MS_PER_S
 from parcae.cli.commands import Only, command
 from parcae.cli.options import JSON, SOURCE_HELP
-from parcae.cli.tables import print_fitted
+from parcae.cli.tables import print_fitted, rows_table
 from parcae.service.replay import Difference, Kind, Replay, ReplayedShare, Shares, replay_recording
 from parcae.service.serve import ServeSettings
 from parcae.service.serve import serve as serve_clients
@@ -88,18 +88,6 @@ _IN_WORDS = {
 
 def replay_tables(replay: Replay) -> Iterator[Table]:
     """The tables of `parcae replay`."""
-    yield _counts_table(replay)
-    if replay.differences:
-        yield _differences_table(replay)
-
-
-def _counts_table(replay: Replay) -> Table:
-    table = Table(title=escape(f"{replay.num_orders} orders of {replay.recorded_policy}"))
-    table.add_column(escape(f"under {replay.other_policy}"))
-    table.add_column("orders", justify="right")
-    table.add_row("the same order", str(replay.num_orders - sum(replay.counts.values())))
-    for kind, count in replay.counts.items():
-        table.add_row(_IN_WORDS[kind], str(count))
     lines = []
     if replay.num_lost:
         lines.append(f"{replay.num_lost} recorded requests could not be followed")
@@ -111,23 +99,24 @@ def _counts_table(replay: Replay) -> Table:
             f"{estimate.other_average_jct_ms / MS_PER_S:.2f} s under {replay.other_policy} "
             f"({estimate.num_left_out} jobs were not recorded completely)"
         )
-    table.caption = escape("\n".join(lines)) or None
-    return table
-
-
-def _differences_table(replay: Replay) -> Table:
+    title = f"{replay.num_orders} orders of {replay.recorded_policy}"
+    same = replay.num_orders - sum(replay.counts.values())
+    counts = [("the same order", str(same))]
+    counts += [(_IN_WORDS[kind], str(count)) for kind, count in replay.counts.items()]
+    yield rows_table(title, (f"under {replay.other_policy}", "orders"), counts, "\n".join(lines))
+    if not replay.differences:
+        return
     table = Table(title=f"The first {len(replay.differences)} differences")
     table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("difference", overflow="fold")
-    table.add_column(escape(replay.recorded_policy), overflow="fold")
-    table.add_column(escape(replay.other_policy), overflow="fold")
+    for heading in ("difference", replay.recorded_policy, replay.other_policy):
+        table.add_column(escape(heading), overflow="fold")
     for one in replay.differences:
         table.add_row(*map(escape, _cells(one)))
     table.caption = (
         "since the first order; jobs from the first difference on, at most 5: "
         "{ } share, > is served before"
     )
-    return table
+    yield table
 
 
 def _cells(one: Difference) -> tuple[str, str, str, str]:

@@ -50,7 +50,6 @@ from parcae.simulation.metrics import (
 )
 from parcae.simulation.simulator import simulate as simulate_one
 from parcae.workloads.job_sets import (
-    JobSet,
     holds_spark_world_sets,
     read_job_sets,
     read_spark_world_sets,
@@ -104,15 +103,14 @@ class ShowOptions(Options):
                 yield run
 
         for _, group in groupby(runs, lambda run: run.sequence):
-            (_print_json if self.as_json else print_runs)(noted(group))
+            if self.as_json:
+                for run in noted(group):
+                    typer.echo(json.dumps(run.result))
+            else:
+                print_runs(noted(group))
         if self.gantt is not None:
             write_gantt(charts, self.gantt, title)
             typer.echo(f"Gantt chart: {self.gantt}", err=True)
-
-
-def _print_json(runs: Iterator[PlayedRun]) -> None:
-    for run in runs:
-        typer.echo(json.dumps(run.result))
 
 
 def policy_names(policy: str, every: Sequence[str]) -> tuple[str, ...]:
@@ -284,7 +282,13 @@ def _run_job_sets(
     workload = cluster.load(source)
     names = policy_names(policy, CONFORMANCE_POLICIES)
     for number, job_set in enumerate(draw.chosen(read_job_sets(draw.job_set))):
-        config = _of_set(cluster, job_set).config()
+        # A job set gives what the options of the cluster leave out.
+        delays = ("moving_delay_ms", "warmup_delay_ms")
+        left_out = {key: getattr(job_set, key) for key in delays if getattr(cluster, key) is None}
+        # A list of classes says how many executors there are; `decima` takes any number.
+        if cluster.size is None and cluster.executor_classes in (None, "decima"):
+            left_out["executors"] = job_set.num_executors
+        config = cluster.model_copy(update=left_out).config()
         sequence = job_set.sequence(workload)
         arrivals = sequence.nearest_process
         resolved = resolve_policies(workload, names, config, arrivals, sequence.num_jobs)
@@ -298,16 +302,6 @@ def _run_job_sets(
                 "completion_ms": job_set.by_position(trace.completion_ms),
             }
             yield PlayedRun(number, result, trace)
-
-
-def _of_set(cluster: SimulatedClusterOptions, job_set: JobSet) -> SimulatedClusterOptions:
-    """The options of the cluster; a job set gives what they leave out."""
-    delays = ("moving_delay_ms", "warmup_delay_ms")
-    left_out = {key: getattr(job_set, key) for key in delays if getattr(cluster, key) is None}
-    # A list of classes says how many executors there are; `decima` takes any number.
-    if cluster.size is None and cluster.executor_classes in (None, "decima"):
-        left_out["executors"] = job_set.num_executors
-    return cluster.model_copy(update=left_out)
 
 
 def _played(
@@ -356,43 +350,25 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     return result
 
 
+#: What a line says of some runs only, by the figure that these have.
+_MORE_FIGURES = {
+    "memory_fragmentation": "   {memory_fragmentation:.1%} of the memory unused",
+    "deadlines": "   {missed_deadline_share:.1%} of {deadlines} deadlines missed",
+    "faults": ", {faults[failed]} attempts failed, {faults[lost_executors]} executors lost with "
+    "{faults[interrupted]} attempts, {faults[copies]} copies, {faults[wasted_share]:.1%} of the "
+    "core time wasted",
+    "cores_held": ", {cores_held:.1f} cores held, {utilization:.0%} busy",
+}
+
+
 def _print_runs(runs: Iterator[PlayedRun]) -> None:
     for run in runs:
         result = run.result
         where = f"{result['set']}  " if "set" in result else ""
-        unused = (
-            f"   {result['memory_fragmentation']:.1%} of the memory unused"
-            if "memory_fragmentation" in result
-            else ""
-        )
-        missed = (
-            f"   {result['missed_deadline_share']:.1%} of {result['deadlines']} deadlines missed"
-            if "deadlines" in result
-            else ""
-        )
+        more = (text.format(**result) for key, text in _MORE_FIGURES.items() if key in result)
         typer.echo(
             f"{where}{result['policy']:<24} "
             f"average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
             f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
-            f"{result['decisions']} decisions, {result['tasks']} tasks{unused}{missed}"
-            f"{_faults_text(result)}{_held_text(result)}"
+            f"{result['decisions']} decisions, {result['tasks']} tasks{''.join(more)}"
         )
-
-
-def _faults_text(result: dict[str, Any]) -> str:
-    """What went wrong in a run; no text without faults."""
-    if "faults" not in result:
-        return ""
-    faults = result["faults"]
-    return (
-        f", {faults['failed']} attempts failed, {faults['lost_executors']} executors lost with "
-        f"{faults['interrupted']} attempts, "
-        f"{faults['copies']} copies, {faults['wasted_share']:.1%} of the core time wasted"
-    )
-
-
-def _held_text(result: dict[str, Any]) -> str:
-    """The cores that an elastic cluster held in a run; no text for a fixed cluster."""
-    if "cores_held" not in result:
-        return ""
-    return f", {result['cores_held']:.1f} cores held, {result['utilization']:.0%} busy"

@@ -178,15 +178,28 @@ def tune(
     scenarios = setting.scenarios(scenario, cluster)
     start = search.start_parameters(scenario)
     policies = f"fair,weighted-fair:tuned,{search.output}"
-    names = shlex.join([workload, "--policies", policies])
-    compared = f"{names} {cluster.as_words()}".rstrip()
+    given = [] if setting.deadlines is None else ["--deadlines", str(setting.deadlines)]
+    runs = ["--arrivals", setting.arrivals, "--jobs", str(setting.jobs), *given]
+    compared = shlex.join([workload, "--policies", policies, *cluster.as_words(), *runs])
 
     def found(tuning: Tuning) -> Found:
-        card = _tuning_card(tuning, setting, search.seed)
+        card: dict[str, Any] = {
+            "objective": setting.objective,
+            "also": setting.also or [],
+            "seed": search.seed,
+            "generations": tuning.generations,
+            "simulated_runs": tuning.evaluations,
+            "seconds": round(tuning.seconds, 1),
+            "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
+        }
         checkpoint = tuned_checkpoint(tuning.parameters, scenario, {**scenario.card(), **card})
         gain = f"{setting.objective} {tuning.ratio_to_fair:.3f} of fair"
         words = f"{tuning.generations} generations, {gain}"
-        sentence = _tuning_sentence(gain, tuning, compared, setting)
+        sentence = (
+            f"{gain} on the selection runs, after {tuning.generations} generations "
+            f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
+            f"compare it on other runs: parcae compare {compared}"
+        )
         return Found(checkpoint, card, tuning.seconds, words, sentence)
 
     search.run(
@@ -200,30 +213,6 @@ def tune(
             )
         )
     )
-
-
-def _tuning_sentence(gain: str, tuning: Tuning, compared: str, setting: ScenarioOptions) -> str:
-    """The result of a tuning, in words, and how to compare its policy."""
-    given = [] if setting.deadlines is None else ["--deadlines", str(setting.deadlines)]
-    runs = ["--arrivals", setting.arrivals, "--jobs", str(setting.jobs), *given]
-    return (
-        f"{gain} on the selection runs, after {tuning.generations} generations "
-        f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
-        f"compare it on other runs: parcae compare {compared} {shlex.join(runs)}"
-    )
-
-
-def _tuning_card(tuning: Tuning, setting: ScenarioOptions, seed: int) -> dict[str, Any]:
-    """A tuning, for the model card and as JSON."""
-    return {
-        "objective": setting.objective,
-        "also": setting.also or [],
-        "seed": seed,
-        "generations": tuning.generations,
-        "simulated_runs": tuning.evaluations,
-        "seconds": round(tuning.seconds, 1),
-        "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
-    }
 
 
 class NetworkOptions(Options):
@@ -261,14 +250,9 @@ class NetworkOptions(Options):
 
     def options(self) -> dict[str, Any]:
         """The options of the kind of learner that were given, by name."""
-        given = {
-            "recipe": self.recipe,
-            "set": self.settings,
-            "decima": self.decima,
-            "device": self.device,
-            "ray": self.ray,
-        }
-        return {name: value for name, value in given.items() if value}
+        given = self.model_dump(include={"recipe", "settings", "decima", "device", "ray"})
+        names = {"settings": "set"}
+        return {names.get(name, name): value for name, value in given.items() if value}
 
 
 def _may_imitate(given: Values) -> bool:

@@ -42,7 +42,6 @@ from parcae.evaluation.statistics import (
     METHODS,
     RESAMPLE_SEED,
     Estimate,
-    Method,
     mean_estimate,
     mean_of_ratios,
     ratio_estimate,
@@ -152,7 +151,7 @@ class ClusterWorld(ComparedWorld):
         return Played(pl.DataFrame(rows, RUNS), jobs)
 
     def results(
-        self, names: Sequence[str], runs: pl.DataFrame, jobs: pl.DataFrame, method: Method
+        self, names: Sequence[str], runs: pl.DataFrame, jobs: pl.DataFrame
     ) -> list[PolicyResult]:
         """Means over seeds, ratios to the first policy, later jobs and missed deadlines."""
         is_first = pl.int_range(pl.len()) % len(names) == 0
@@ -166,7 +165,7 @@ class ClusterWorld(ComparedWorld):
         by_column = counts.sort("column", "seed").partition_by("column")
         own = [runs.gather_every(len(names), column) for column in range(len(names))]
         return [
-            self._result(name, (own[row], own[0]), (by_column[row], by_column[0]), method)
+            self._result(name, (own[row], own[0]), (by_column[row], by_column[0]))
             for row, name in enumerate(names)
         ]
 
@@ -175,18 +174,17 @@ class ClusterWorld(ComparedWorld):
         name: str,
         runs: tuple[pl.DataFrame, pl.DataFrame],
         counts: tuple[pl.DataFrame, pl.DataFrame],
-        method: Method,
     ) -> PolicyResult:
         """The results of one policy; of both pairs, the second is of the first policy."""
         jct_s, first_s = ((one["average_jct_ms"] / MS_PER_S).to_numpy() for one in runs)
         # A generator of a fixed seed: the same comparison always has the same intervals.
         rng = np.random.default_rng(RESAMPLE_SEED)
         estimates = {
-            "average_jct_s": mean_estimate(jct_s, method, rng).within(0.0),
-            "ratio_to_first": ratio_estimate(jct_s, first_s, method, rng),
-            "mean_of_ratios_to_first": mean_of_ratios(jct_s, first_s, method, rng),
-            **later_estimates(counts[0], method, rng),
-            **(deadline_estimates(*counts, method, rng) if self.has_deadlines else {}),
+            "average_jct_s": mean_estimate(jct_s, rng=rng).within(0.0),
+            "ratio_to_first": ratio_estimate(jct_s, first_s, rng=rng),
+            "mean_of_ratios_to_first": mean_of_ratios(jct_s, first_s, rng=rng),
+            **later_estimates(counts[0], rng),
+            **(deadline_estimates(*counts, rng) if self.has_deadlines else {}),
         }
         worst = counts[0]["worst"].max()
         numbers = {
@@ -220,11 +218,10 @@ class ClusterWorld(ComparedWorld):
         resolved: ResolvedPolicies,
         runs: range,
         results: Sequence[PolicyResult],
-        method: Method,
     ) -> dict[str, Any]:
         """Everything that is needed to repeat a comparison."""
         seeds = [runs.start, runs.stop - 1]
-        return {**self.settings(resolved), "seeds": seeds, "intervals": METHODS[method]}
+        return {**self.settings(resolved), "seeds": seeds, "intervals": METHODS[DEFAULT_METHOD]}
 
     def kept_runs(self, resolved: ResolvedPolicies, path: Path) -> KeptRuns:
         """The file with the runs of a comparison that is to go on; see `KeptRuns`."""
@@ -270,7 +267,7 @@ class ClusterWorld(ComparedWorld):
         column = rival(comparison)
         if column is None:
             return ""
-        jobs = by_group(comparison.jobs, "job", comparison.method, [column])
+        jobs = by_group(comparison.jobs, "job", [column])
         counts = Counter(job.verdict for job in jobs if job.column == column)
         rest = "; for the others the runs cannot tell" if counts["unclear"] else ""
         return (
@@ -380,7 +377,7 @@ class ClusterWorld(ComparedWorld):
 
     def tables(self, comparison: Comparison) -> list[Table]:
         """The table of pools, if a policy has pools."""
-        pools = by_group(comparison.jobs, "pool", comparison.method)
+        pools = by_group(comparison.jobs, "pool")
         if not pools:
             return []
         rows = [
@@ -398,7 +395,7 @@ class ClusterWorld(ComparedWorld):
         own: dict[str, dict[str, Any]] = {
             p.name: {"variant": variants.get(p.name, p.name)} for p in comparison.policies
         }
-        for pool in by_group(comparison.jobs, "pool", comparison.method):
+        for pool in by_group(comparison.jobs, "pool"):
             pools = own[comparison.policies[pool.column].name].setdefault("pools", {})
             pools[pool.name] = {
                 "jobs": pool.runs,
@@ -488,7 +485,6 @@ def compare(
     seed_start: int = 0,
     processes: int | None = None,
     progress: Progress | None = None,
-    intervals: Method = DEFAULT_METHOD,
     keep: Path | None = None,
 ) -> Comparison:
     """Run every policy on the seeds seed_start .. seed_start + num_seeds - 1.
@@ -505,7 +501,6 @@ def compare(
         seed_start: the first seed.
         processes: number of worker processes; see `parcae.evaluation.comparison.compare_in`.
         progress: called with (seeds done, all seeds) after every seed.
-        intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
         keep: a file that keeps every finished seed, and from which a comparison goes on that was
             stopped, or is to have more seeds; see `parcae.evaluation.kept_runs`.
 
@@ -531,6 +526,5 @@ def compare(
         range(seed_start, seed_start + num_seeds),
         processes=processes,
         progress=progress,
-        intervals=intervals,
         kept=None if keep is None else partial(world.kept_runs, path=keep),
     )

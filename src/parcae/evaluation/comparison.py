@@ -23,17 +23,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
+from rich.markup import escape
+from rich.table import Table
 
 from parcae.base.errors import ConfigError
 from parcae.base.files import interruptions_wait, write_text
 from parcae.evaluation.page import Section
-from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, Method, with_interval
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_interval
 
 #: Called with (runs done, all runs).
 Progress = Callable[[int, int], None]
@@ -168,13 +167,13 @@ class ComparedWorld(ABC):
 
     @abstractmethod
     def results(
-        self, names: Sequence[str], runs: pl.DataFrame, jobs: pl.DataFrame, method: Method
+        self, names: Sequence[str], runs: pl.DataFrame, jobs: pl.DataFrame
     ) -> list[PolicyResult]:
         """The results of every policy, from the frames of all runs."""
 
     @abstractmethod
     def settings_of(
-        self, resolved: Any, runs: range, results: Sequence[PolicyResult], method: Method
+        self, resolved: Any, runs: range, results: Sequence[PolicyResult]
     ) -> dict[str, Any]:
         """Everything that is needed to repeat a comparison."""
 
@@ -244,7 +243,6 @@ class Comparison:
         resolved: the policy objects.
         runs: a row a run and policy, with the run's number as `seed`.
         jobs: a row a job and policy.
-        method: the method of all intervals.
         shown: what charts of the first run need, if the world kept it.
     """
 
@@ -254,7 +252,6 @@ class Comparison:
     resolved: Any
     runs: pl.DataFrame
     jobs: pl.DataFrame
-    method: Method
     shown: Any = None
 
     def main(self, result: PolicyResult) -> Estimate:
@@ -338,9 +335,6 @@ def text_table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str
 ) -> Table:
     """A table of texts for the terminal; numbers are to the right."""
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(title=escape(title), caption=escape(caption))
     for heading in headings:
         justify = "left" if heading in ("policy", "variant") else "right"
@@ -374,7 +368,6 @@ def compare_in(
     processes: int | None = None,
     progress: Progress | None = None,
     say: Say | None = None,
-    intervals: Method = "t",
     kept: Callable[[Any], Kept] | None = None,
 ) -> Comparison:
     """Play the same runs under every policy, and compare the results.
@@ -390,7 +383,6 @@ def compare_in(
             run in this process, as does a world that uses all cores itself.
         progress: called with (runs done, all runs) after every run.
         say: called with a text about the current step.
-        intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
         kept: opens the place of the runs that an earlier, stopped comparison played. They are not
             played again, and the new ones are added.
 
@@ -421,7 +413,7 @@ def compare_in(
         pl.concat(numbered(number, getattr(rows[number], kind)) for number in runs)
         for kind in ("runs", "jobs")
     )
-    return compared(world, resolved, runs, every, jobs, intervals, rows[runs[0]].shown)
+    return compared(world, resolved, runs, every, jobs, rows[runs[0]].shown)
 
 
 def numbered(number: int, frame: pl.DataFrame) -> pl.DataFrame:
@@ -435,13 +427,12 @@ def compared(
     numbers: range,
     runs: pl.DataFrame,
     jobs: pl.DataFrame,
-    method: Method,
     shown: Any = None,
 ) -> Comparison:
     """The comparison of runs that were played; the frames are those of all runs."""
-    results = tuple(world.results(resolved.names, runs, jobs, method))
-    settings = world.settings_of(resolved, numbers, results, method)
-    return Comparison(results, settings, world, resolved, runs, jobs, method, shown)
+    results = tuple(world.results(resolved.names, runs, jobs))
+    settings = world.settings_of(resolved, numbers, results)
+    return Comparison(results, settings, world, resolved, runs, jobs, shown)
 
 
 def _play_all(

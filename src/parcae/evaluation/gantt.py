@@ -20,7 +20,15 @@ from parcae.base.errors import ConfigError
 from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S, s_from_ms, seconds_text
 from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
-from parcae.evaluation.pictures import as_label, in_legend, new_picture, shortened, write_picture
+from parcae.evaluation.page import chart_html
+from parcae.evaluation.pictures import (
+    as_label,
+    chart_format,
+    in_legend,
+    new_picture,
+    shortened,
+    write_picture,
+)
 from parcae.evaluation.plots import chart_text, set_style
 from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms
 from parcae.workloads.import_report import counted
@@ -32,8 +40,6 @@ if TYPE_CHECKING:
 
 Int64Array = npt.NDArray[np.int64]
 
-#: Supported formats, by the ending of the file's name.
-FORMATS = ("html", "png", "svg", "pdf")
 #: Largest number of rows in a panel. Of more rows it shows this many, evenly spaced.
 MAX_ROWS = 100
 #: The axis of a panel with at most as many rows has a tick for each.
@@ -182,17 +188,6 @@ def job_color(job: int) -> str:
     Example: `job_color(0)` is "#dbac76".
     """
     return f"#{bytes(job_rgb(job)).hex()}"
-
-
-def chart_format(path: Path) -> str:
-    """The format of a chart by the ending of the file's name: one of FORMATS."""
-    ending = Path(path).suffix.lstrip(".").lower()
-    if ending not in FORMATS:
-        raise ConfigError(
-            f"{path}: charts are written as {', '.join('.' + name for name in FORMATS)}; "
-            "choose a file name with one of these endings"
-        )
-    return ending
 
 
 def merged(bars: Bars) -> Bars:
@@ -370,13 +365,10 @@ def write_gantt(
 
 
 def _write_page(charts: Sequence[Chart], path: Path) -> None:
-    # Imported where a page is drawn: plotly belongs to the extra "report".
-    import plotly.io
-
     end = max(chart.end / chart.per_unit for chart in charts)
     pages = [
         # The first chart brings the library.
-        plotly.io.to_html(gantt_figure(chart, end), include_plotlyjs=not row, full_html=False)
+        chart_html(gantt_figure(chart, end), include_plotlyjs=not row)
         for row, chart in enumerate(charts)
     ]
     write_text(path, "\n".join(["<!doctype html><meta charset=utf-8>", *pages]) + "\n")

@@ -18,8 +18,7 @@ import polars as pl
 from parcae.base.errors import ConfigError, FormatError
 from parcae.base.files import check_regular, named_in_errors, write_bytes
 from parcae.evaluation.comparison import Played
-from parcae.policies.names import parse_name
-from parcae.workloads.pools import sparks_file
+from parcae.policies.names import mentioned_files
 
 #: What parsing a damaged line raises. Numbers may exceed 64 bits, and lists may be too deep.
 _DAMAGES = (
@@ -162,15 +161,3 @@ def files_in_names(names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of every file that names of policies mention: a name does not say what is in it."""
     files = mentioned_files(names)
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def mentioned_files(names: Iterable[str]) -> list[Path]:
-    """The files that names of policies mention.
-
-    Example: `plan:net.safetensors:20ms` mentions `net.safetensors`, `fair+pools:p.xml` `p.xml`.
-    """
-    parts = {part for name in names for part in parse_name(name).files if part}
-    paths = {Path(part) for part in parts if Path(part).is_file()}
-    # A JSON file of pools may name Spark's file.
-    paths |= {other for path in paths if (other := sparks_file(path)) and other.is_file()}
-    return sorted(paths)

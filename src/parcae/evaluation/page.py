@@ -99,7 +99,9 @@ def _templates() -> Any:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["chart"] = _chart
+    environment.filters["chart"] = functools.partial(
+        chart_html, include_plotlyjs=False, config=_CHART_SETTINGS
+    )
     return environment
 
 
@@ -111,9 +113,9 @@ def chart_library() -> str:
     return str(plotly.offline.get_plotlyjs())
 
 
-def _chart(figure: Figure) -> str:
+def chart_html(figure: Figure, **options: Any) -> str:
+    """The part of a page that draws a chart."""
+    # Imported here: only pages need it, and it belongs to the extra "report".
     import plotly.io
 
-    return str(
-        plotly.io.to_html(figure, include_plotlyjs=False, full_html=False, config=_CHART_SETTINGS)
-    )
+    return str(plotly.io.to_html(figure, full_html=False, **options))

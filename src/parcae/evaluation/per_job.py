@@ -1,7 +1,4 @@
-"""Tables of runs and comparisons as frames and as files: of jobs, tasks, decisions, policies.
-
-`write_per_job` writes CSV or Parquet, `write_recurring` JSON, too.
-"""
+"""Tables of runs and comparisons as frames and as files: of jobs, tasks, decisions, policies."""
 
 from __future__ import annotations
 
@@ -181,33 +178,15 @@ def recurring_table(comparison: Comparison) -> pl.DataFrame:
             job.spread_s, job.ratio.mean, job.ratio.low, job.ratio.high, job.verdict,
             job.deadline_s, job.missed_share, job.tardiness_s,
         )
-        for job in by_group(comparison.jobs, "job", comparison.method)
+        for job in by_group(comparison.jobs, "job")
     ]  # fmt: skip
     table = pl.DataFrame(rows, RECURRING_COLUMNS, orient="row").fill_nan(None)
     deadlines = ("deadline_s", "missed_share", "tardiness_s")
     return table if comparison.world.has_deadlines else table.drop(deadlines)
 
 
-def write_recurring(comparison: Comparison, path: Path) -> None:
-    """Write `recurring_table` as CSV, JSON or Parquet, depending on the file's ending.
-
-    The file appears only when it is complete.
-    """
-    check_per_job(path, RECURRING_FORMATS)
-    _write(recurring_table(comparison), path)
-
-
-def write_per_job(comparison: Comparison, path: Path) -> None:
-    """Write `per_job_table` as CSV or Parquet, depending on the file's ending.
-
-    The file appears only when it is complete.
-    """
-    check_per_job(path)
-    _write(per_job_table(comparison), path)
-
-
-def _write(table: pl.DataFrame, path: Path) -> None:
-    """Write a table in the format of the file's ending."""
+def write_table(table: pl.DataFrame, path: Path) -> None:
+    """Write a table in the format of the file's ending; the file appears when it is complete."""
     ending = Path(path).suffix.lower()
     with replacing(path) as stream:
         if ending == ".csv":

@@ -8,27 +8,39 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from parcae.base.errors import ConfigError
 from parcae.base.files import replacing
 from parcae.base.texts import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Supported formats, by the ending of the file's name.
+FORMATS = ("html", "png", "svg", "pdf")
 _DPI = 110
 _LOG = logging.getLogger(__name__)
 #: matplotlib's warning about a character that its font lacks, and the character's number.
 _LACKS = re.compile(r"Glyph (\d+) .*missing from font")
 
 
+def chart_format(path: Path) -> str:
+    """The format of a chart by the ending of the file's name: one of FORMATS."""
+    ending = path.suffix.lstrip(".").lower()
+    if ending not in FORMATS:
+        raise ConfigError(
+            f"{path}: charts are written as {', '.join('.' + name for name in FORMATS)}; "
+            "choose a file name with one of these endings"
+        )
+    return ending
+
+
 def new_picture(width_in: float, height_in: float) -> Figure:
     """An empty picture of this size in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    # Imported where a picture is drawn: it belongs to the extra "report".
     from matplotlib.figure import Figure
 
-    picture = Figure(figsize=(width_in, height_in), layout="constrained")
-    # The canvas draws without a screen.
-    FigureCanvasAgg(picture)
-    return picture
+    # Without pyplot, which would look for a screen.
+    return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
 def as_label(text: str) -> str:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.evaluation.pictures import shortened
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import Estimate, with_distances
 from parcae.simulation.metrics import (
     arrived,
     busy_executors,
@@ -68,6 +68,7 @@ def line_style(row: int) -> dict[str, Any]:
 
 def new_figure(title: str, x: str, y: str) -> Any:
     """An empty chart in the style of the reports."""
+    # Imported here: only charts need it, and it belongs to the extra "report".
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -96,24 +97,11 @@ def interval_bars(
     title: str, axis: str, names: Sequence[str], estimates: Sequence[Estimate]
 ) -> Figure:
     """A bar chart of one number per policy with its interval; the first policy is on top."""
-    means, low, high = (
-        np.array([getattr(estimate, key) for estimate in estimates])
-        for key in ("mean", "low", "high")
-    )
     figure = new_figure(title, axis, "")
-    error = {
-        "type": "data",
-        "array": np.nan_to_num(high - means),
-        "arrayminus": np.nan_to_num(means - low),
-        "thickness": 1.5,
-        "color": "#1d232a",
-    }
-    colors = [policy_color(row) for row in range(len(names))]
     figure.add_bar(
         y=[chart_text(name) for name in names],
-        x=means.tolist(),
-        error_x=error,
-        marker_color=colors,
+        **_intervals(estimates),
+        marker_color=[policy_color(row) for row in range(len(names))],
         width=0.6,
         orientation="h",
     )
@@ -122,6 +110,13 @@ def interval_bars(
     )
     figure.update_xaxes(rangemode="tozero")
     return figure
+
+
+def _intervals(estimates: Sequence[Estimate]) -> dict[str, Any]:
+    """Means along the x axis, with their intervals."""
+    means, below, above = with_distances(estimates)
+    error = {"type": "data", "array": above, "arrayminus": below, "thickness": 1.5}
+    return {"x": means.tolist(), "error_x": {**error, "color": "#1d232a"}}
 
 
 def chart_text(name: str) -> str:
@@ -135,26 +130,17 @@ def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> 
     The axis ends at twice the largest ratio; wider intervals are cut off there.
     """
     figure = new_figure(title, "ratio, with 95% interval", "")
-    means, low, high = (
-        np.array([getattr(ratio, key) for ratio in ratios]) for key in ("mean", "low", "high")
-    )
     figure.add_scatter(
-        x=means.tolist(),
+        **_intervals(ratios),
         y=list(range(len(names))),
         mode="markers",
         marker={"color": policy_color(0), "size": 8},
         text=[chart_text(name) for name in names],
         hovertemplate="%{text}<br>%{x:.3f}<extra></extra>",
-        error_x={
-            "type": "data",
-            "array": np.nan_to_num(high - means).tolist(),
-            "arrayminus": np.nan_to_num(means - low).tolist(),
-            "thickness": 1.5,
-        },
     )
     figure.add_vline(x=1, line_width=1, line_color="#5b6670")
     # The interval of two seeds can be a thousand times wider than their distance: cut it off.
-    figure.update_xaxes(range=[0, 2 * max(1.0, *means.tolist())])
+    figure.update_xaxes(range=[0, 2 * max(1.0, *(ratio.mean for ratio in ratios))])
     figure.update_layout(
         height=130 + 22 * len(names),
         yaxis={
@@ -243,9 +229,9 @@ def jct_over_time(traces: Mapping[str, Trace]) -> Figure:
     )
     for row, (name, trace) in enumerate(traces.items()):
         done = np.flatnonzero(trace.completion_ms != NOT_COMPLETED)
-        times_s = trace.completion_ms[done] / MS_PER_S
-        jct_s = jct_ms(trace)[done] / MS_PER_S
-        figure.add_scatter(x=times_s, y=jct_s, **_dots(row, name, trace, done))
+        _add_dots(
+            figure, row, name, trace, done, trace.completion_ms / MS_PER_S, jct_ms(trace) / MS_PER_S
+        )
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -263,9 +249,9 @@ def share_by_work(traces: Mapping[str, Trace]) -> Figure:
     )
     for row, (name, trace) in enumerate(traces.items()):
         jobs = np.flatnonzero(arrived(trace) & (trace.executed_ms > 0))
-        work_s = trace.executed_ms[jobs] / MS_PER_S
-        share = executor_share(trace)[jobs]
-        figure.add_scatter(x=work_s, y=share, **_dots(row, name, trace, jobs))
+        _add_dots(
+            figure, row, name, trace, jobs, trace.executed_ms / MS_PER_S, executor_share(trace)
+        )
     figure.update_xaxes(type="log", dtick=1)
     return figure
 
@@ -275,17 +261,27 @@ def _unit(traces: Mapping[str, Trace]) -> str:
     return next(iter(traces.values())).unit
 
 
-def _dots(row: int, name: str, trace: Trace, jobs: npt.NDArray[np.intp]) -> dict[str, Any]:
-    """How the jobs of a run are drawn as dots."""
-    return {
-        "name": chart_text(name),
-        "mode": "markers",
-        "marker": {
+def _add_dots(
+    figure: Any,
+    row: int,
+    name: str,
+    trace: Trace,
+    jobs: npt.NDArray[np.intp],
+    x: FloatArray,
+    y: FloatArray,
+) -> None:
+    """Draw some jobs of a run as dots; x and y are those of all jobs."""
+    figure.add_scatter(
+        x=x[jobs],
+        y=y[jobs],
+        name=chart_text(name),
+        mode="markers",
+        marker={
             "color": policy_color(row),
             "size": 7,
             "opacity": 0.75,
             "symbol": row // len(PALETTE),
         },
-        "text": [chart_text(f"{job}: {trace.job_names[job]}") for job in jobs.tolist()],
-        "hovertemplate": "%{text}<br>%{x:.1f}, %{y:.1f}",
-    }
+        text=[chart_text(f"{job}: {trace.job_names[job]}") for job in jobs.tolist()],
+        hovertemplate="%{text}<br>%{x:.1f}, %{y:.1f}",
+    )

@@ -60,7 +60,7 @@ def _overall(comparison: Comparison) -> Section:
 
 def _pools(comparison: Comparison) -> list[Section]:
     """Who pays, by pool; no section if no policy has pools."""
-    found = by_group(comparison.jobs, "pool", comparison.method)
+    found = by_group(comparison.jobs, "pool")
     if not found:
         return []
     of_first = [pool for pool in found if pool.column == 0]
@@ -105,7 +105,7 @@ def _recurring(comparison: Comparison) -> list[Section]:
     if column is None:
         return []
     groups: dict[str, list[Group]] = {}
-    for group in by_group(comparison.jobs, "job", comparison.method, [column]):
+    for group in by_group(comparison.jobs, "job", [column]):
         groups.setdefault(group.name, []).append(group)
     if not groups:
         return []

@@ -46,6 +46,7 @@ from parcae.evaluation.statistics import (
     Estimate,
     mean_estimate,
     share_estimate,
+    with_distances,
     with_half_width,
     with_interval,
 )
@@ -535,7 +536,6 @@ def play_at(
         question.seeds,
         processes=question.processes,
         progress=progress,
-        intervals=DEFAULT_METHOD,
     )
 
 
@@ -792,7 +792,11 @@ def _picture(sizing: Sizing) -> Figure:
         lines.append((label, [result.of("cores_held").mean], [result]))
     for axis, name in zip(panels, (field, "cost_per_job"), strict=True):
         for label, sizes, results in lines:
-            _draw_line(axis, sizes, [result.of(name) for result in results], label)
+            # Intervals of few runs may reach below 0, which no time or cost does, and rounding can
+            # leave the mean of equal shares outside theirs by 1e-16.
+            means, *ends = with_distances([result.of(name).within(0.0) for result in results])
+            ends = np.maximum(0.0, ends)
+            axis.errorbar(sizes, means, yerr=ends, marker="o", capsize=3, label=in_legend(label))
     if target is not None:
         label = f"target {target.limit:.15g}" + (" s" if is_time else "")
         panels[0].axhline(target.limit, linestyle="--", color="grey", label=label)
@@ -801,14 +805,3 @@ def _picture(sizing: Sizing) -> Figure:
     for axis in panels:
         axis.set_ylim(bottom=0)
     return picture
-
-
-def _draw_line(axis: Any, sizes: Sequence[float], estimates: list[Estimate], label: str) -> None:
-    """Draw means by size, with their intervals."""
-    means, low, high = (
-        np.array([getattr(one, key) for one in estimates]) for key in ("mean", "low", "high")
-    )
-    # Intervals of few runs may reach below 0, which no time or cost does. An unknown interval is
-    # not drawn, and rounding can leave the mean of equal shares outside theirs by 1e-16.
-    ends = np.maximum(0.0, np.nan_to_num([means - np.maximum(0.0, low), high - means]))
-    axis.errorbar(sizes, means, yerr=ends, marker="o", capsize=3, label=in_legend(label))

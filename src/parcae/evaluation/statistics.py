@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -115,6 +115,14 @@ def with_interval(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".
         return UNKNOWN_TEXT
     ends = f" [{number(estimate.low)}, {number(estimate.high)}]"
     return number(estimate.mean) + ("" if estimate.is_unknown else ends)
+
+
+def with_distances(
+    estimates: Sequence[Estimate],
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The means, and how far the intervals extend below and above them; 0 where it is unknown."""
+    means, low, high = np.array([(one.mean, one.low, one.high) for one in estimates]).T
+    return means, np.nan_to_num(means - low), np.nan_to_num(high - means)
 
 
 def _seeds(

@@ -84,8 +84,9 @@ def paired_jobs(
             raise ConfigError(
                 f"the runs of {first.policy} and {trace.policy} are not of the same jobs"
             )
-    num_jobs = len(first.job_names)
+    num_jobs, num_policies = len(first.job_names), len(traces)
     arrival_ms = np.asarray(first.arrival_ms, np.int64)
+    # [policy, job].
     completion_ms = np.stack([trace.completion_ms for trace in traces]).astype(np.int64)
     end_ms = np.array([[trace.clock_ms] for trace in traces], np.int64)
     is_complete = completion_ms != NOT_COMPLETED
@@ -93,7 +94,7 @@ def paired_jobs(
     counted_ms = np.maximum(1, jct_ms)
     unknown = np.full(num_jobs, np.nan)
     due_ms = unknown if deadline_ms is None else deadline_ms
-    of_job = {
+    of_jobs = {
         "position": np.arange(num_jobs),
         "job": first.job_names,
         "pool": pools or pl.Series([None] * num_jobs),
@@ -101,40 +102,27 @@ def paired_jobs(
         "ideal_ms": unknown if ideal_ms is None else ideal_ms,
         "deadline_ms": np.where(np.isfinite(due_ms), due_ms, np.nan),
     }
-    frames = [
-        pl.DataFrame(
-            {
-                **of_job,
-                "column": np.full(num_jobs, column),
-                "completion_ms": pl.Series(completion_ms[column]).set(
-                    pl.Series(~is_complete[column]), None
-                ),
-                "jct_ms": jct_ms[column],
-                "ratio_to_first": np.where(
-                    is_complete[0], counted_ms[column] / counted_ms[0], np.nan
-                ),
-                # What would happen at the very time at which a run ends does not happen any more.
-                "has_arrived": is_complete[column] | (arrival_ms < end_ms[column]),
-            },
-            JOBS,
-        )
-        for column in range(len(traces))
-    ]
-    return pl.concat(frames).sort("position", "column").fill_nan(None)
+    of_runs = {
+        "column": np.indices(jct_ms.shape)[0],
+        "completion_ms": np.where(is_complete, completion_ms, np.nan),
+        "jct_ms": jct_ms,
+        "ratio_to_first": np.where(is_complete[0], counted_ms / counted_ms[0], np.nan),
+        # What would happen at the very time at which a run ends does not happen any more.
+        "has_arrived": is_complete | (arrival_ms < end_ms),
+    }
+    columns = [pl.Series(name, values.T.ravel()) for name, values in of_runs.items()]
+    rows = np.repeat(np.arange(num_jobs), num_policies)
+    frame = pl.DataFrame(of_jobs)[rows].with_columns(columns).fill_nan(None)
+    return frame.select(pl.col(name).cast(kind) for name, kind in JOBS.items())
 
 
 def later_estimates(
-    counts: pl.DataFrame, method: Method = DEFAULT_METHOD, rng: np.random.Generator | None = None
+    counts: pl.DataFrame, rng: np.random.Generator | None = None
 ) -> dict[str, Estimate]:
     """How many jobs end later than under the first policy on the same seed, over all seeds.
 
     Jobs that were cut off under the first policy do not count. A job that was cut off only under
     this policy counts with the time up to the end of the run, which is a lower bound.
-
-    Args:
-        counts: a row a seed, as `later_counts` gives.
-        method: the method of the intervals.
-        rng: the bootstrap's generator.
 
     Example: two seeds with the ratios (1.0, 1.2) and (0.5, 1.07): half of the jobs are later, a
     quarter later than promised.
@@ -144,7 +132,7 @@ def later_estimates(
     def share(column: str) -> Estimate:
         if known.is_empty():
             return UNKNOWN
-        return share_estimate(known[column], known["known"], method, rng)
+        return share_estimate(known[column], known["known"], rng=rng)
 
     return {
         "later_than_first_share": share("later"),
@@ -200,7 +188,6 @@ TARDINESS_MINUS_FIRST = "deadlines.tardiness_minus_first_s"
 def deadline_estimates(
     counts: pl.DataFrame,
     first: pl.DataFrame,
-    method: Method = DEFAULT_METHOD,
     rng: np.random.Generator | None = None,
 ) -> dict[str, Estimate]:
     """How a policy does against deadlines, from the counts of its runs and of the first's."""
@@ -212,10 +199,10 @@ def deadline_estimates(
     own, other = counts.filter(is_known), first.filter(is_known)
 
     def mean(column: str, base: Sequence[float] | pl.Series | int) -> Estimate:
-        return mean_over_jobs(own[column].cast(pl.Float64) - base, own["due"], method, rng)
+        return mean_over_jobs(own[column].cast(pl.Float64) - base, own["due"], rng=rng)
 
     return {
-        MISSED: share_estimate(own["missed"], own["due"], method, rng),
+        MISSED: share_estimate(own["missed"], own["due"], rng=rng),
         MISSED_MINUS_FIRST: mean("missed", other["missed"]).within(-1.0, 1.0),
         TARDINESS: mean("tardiness_s", 0).within(0.0),
         TARDINESS_MINUS_FIRST: mean("tardiness_s", other["tardiness_s"]),
@@ -228,27 +215,24 @@ def fewest_missed(results: Mapping[str, Mapping[str, Estimate]], first: str) -> 
     Example: "edf misses the fewest deadlines: 3.1% (95% interval 2.0% to 4.2%), 5.0 percentage
     points fewer than fair (95% interval 3.0 to 7.0)."
     """
-    known = {
-        name: one
-        for name, one in results.items()
-        if MISSED in one and not math.isnan(one[MISSED].mean)
-    }
+    shares = {name: one[MISSED] for name, one in results.items() if MISSED in one}
+    known = sorted(
+        (name for name, share in shares.items() if not math.isnan(share.mean)),
+        key=lambda name: shares[name].mean,
+    )
     if not known:
         return ""
-    best, *others = sorted(known, key=lambda name: known[name][MISSED].mean)
-    share = known[best][MISSED]
-    who = f"{best} misses"
-    if also := [name for name in others if known[name][MISSED].mean == share.mean]:
-        who = f"{', '.join([best, *also[:-1]])} and {also[-1]} miss"
+    share = shares[known[0]]
+    best, *also = (name for name in known if shares[name].mean == share.mean)
+    who = f"{', '.join([best, *also[:-1]])} and {also[-1]} miss" if also else f"{best} misses"
     said = f"{who} the fewest deadlines: {share.mean:.1%}"
     if not share.is_unknown:
         said += f" (95% interval {share.low:.1%} to {share.high:.1%})"
-    more = known[best][MISSED_MINUS_FIRST]
+    more = results[best][MISSED_MINUS_FIRST]
     if best != first and more.mean != 0:
         # More only where the best is no choice.
-        word, low, high = "more", more.low, more.high
-        if more.mean < 0:
-            word, low, high = "fewer", -more.high, -more.low
+        word = "more" if more.mean > 0 else "fewer"
+        low, high = (more.low, more.high) if more.mean > 0 else (-more.high, -more.low)
         said += f", {100 * abs(more.mean):.1f} percentage points {word} than {first}"
         said += "" if more.is_unknown else f" (95% interval {100 * low:.1f} to {100 * high:.1f})"
     return f"{said}."
@@ -265,7 +249,7 @@ def sample_sums(
     return jobs.drop_nulls(value).group_by(*by, "column", sample).agg(*sums).sort(sample)
 
 
-def ratio_of(pairs: Mapping[str, Any] | pl.DataFrame, method: Method) -> Estimate:
+def ratio_of(pairs: Mapping[str, Any] | pl.DataFrame, method: Method = DEFAULT_METHOD) -> Estimate:
     """The ratio of the means over all jobs, from samples beside those of the first policy.
 
     `pairs` has the columns `total`, `count`, `total_first` and `count_first`.
@@ -318,7 +302,6 @@ class Group:
 def by_group(
     jobs: pl.DataFrame,
     key: str,
-    method: Method = DEFAULT_METHOD,
     columns: Collection[int] | None = None,
 ) -> list[Group]:
     """The groups of a column of `paired_jobs` (with its `seed`), sorted by name, then by policy.
@@ -326,7 +309,6 @@ def by_group(
     Args:
         jobs: the jobs of all runs.
         key: the column: "job" or "pool".
-        method: the method of the intervals.
         columns: the policies whose ratios are wanted; None for all. Intervals take time.
     """
     is_whole = pl.col("completion_ms").is_not_null().all().over("seed", "position")
@@ -361,10 +343,10 @@ def by_group(
         .with_columns(pl.col("spread_s").fill_null(math.nan))
         .sort("name", "column")
     )
-    return [_group(row, method, columns) for row in stats.iter_rows(named=True)]
-
-
-def _group(row: Mapping[str, Any], method: Method, columns: Collection[int] | None) -> Group:
-    known = {key: value for key, value in row.items() if key not in _PAIRS}
-    is_wanted = columns is None or row["column"] in columns
-    return Group(**known, ratio=ratio_of(row, method) if is_wanted else UNKNOWN)
+    groups = []
+    for row in stats.iter_rows(named=True):
+        is_wanted = columns is None or row["column"] in columns
+        ratio = ratio_of(row) if is_wanted else UNKNOWN
+        known = {key: value for key, value in row.items() if key not in _PAIRS}
+        groups.append(Group(**known, ratio=ratio))
+    return groups

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
@@ -46,6 +47,8 @@ Weights = npt.NDArray[np.float64]
 _MOMENTUM = 0.9
 _MEMORY = 0.99
 _EPSILON = 1e-8
+#: What a resumed search needs beside the weights.
+_STATE = ("average", "first", "second", "simulated_runs")
 #: Each candidate is measured on about this many jobs, over all scenarios together.
 _JOBS_PER_CANDIDATE = 120
 
@@ -146,22 +149,14 @@ class EvolutionLearner:
         self.first = np.zeros(NUM_ORDER_WEIGHTS)
         self.second = np.zeros(NUM_ORDER_WEIGHTS)
         self.simulated_runs = 0
-        self.measurements = self._measurements()
-
-    def _measurements(self) -> list[_Measurement]:
-        """One measurement for each scenario, which gets its share of the runs."""
+        # Every scenario gets its share of the runs.
         count = len(self.scenarios)
         num_selection = max(1, self.search.num_selection // count)
-        jobs = _JOBS_PER_CANDIDATE // count
-        return [
-            _Measurement(
-                scenario,
-                self.rule,
-                self.search.runs_per_scenario or max(1, jobs // scenario.num_jobs),
-                num_selection,
-            )
-            for scenario in self.scenarios
-        ]
+        self.measurements = []
+        for one in self.scenarios:
+            fitting = max(1, _JOBS_PER_CANDIDATE // count // one.num_jobs)
+            runs = self.search.runs_per_scenario or fitting
+            self.measurements.append(_Measurement(one, self.rule, runs, num_selection))
 
     def settings(self) -> dict[str, Any]:
         """None: the network has no settings."""
@@ -197,18 +192,13 @@ class EvolutionLearner:
         rng = np.random.default_rng([seeds.seed, seeds.iteration])
         noise = rng.standard_normal((search.num_pairs, NUM_ORDER_WEIGHTS))
         noise = np.vstack([noise, -noise])  # antithetic pairs
-        ratios = self._ratios(self.mean + search.spread * noise, seeds)
+        candidates = self.mean + search.spread * noise
+        self.simulated_runs += sum(one.num_runs for one in self.measurements) * len(candidates)
+        ratios = np.mean([one.ratios(candidates, seeds) for one in self.measurements], axis=0)
         gradient = _centred_ranks(ratios) @ noise / len(noise) / search.spread
         self._step(gradient, seeds.iteration + 1)
         self.average = self.average + search.averaging * (self.mean - self.average)
         return {"run/ratio_to_rule": float(ratios.mean())}
-
-    def _ratios(self, candidates: Weights, seeds: IterationSeeds) -> npt.NDArray[np.float64]:
-        """Mean over the scenarios of the candidates' ratios to the rule on new runs."""
-        self.simulated_runs += sum(one.num_runs for one in self.measurements) * len(candidates)
-        parts = [one.ratios(candidates, seeds) for one in self.measurements]
-        ratios: npt.NDArray[np.float64] = np.mean(parts, axis=0)
-        return ratios
 
     def _step(self, gradient: Weights, count: int) -> None:
         """A step of Adam with decoupled weight decay (Loshchilov and Hutter 2019).
@@ -237,27 +227,18 @@ class EvolutionLearner:
 
     def state(self) -> dict[str, Any]:
         """The average, Adam's moments and the number of simulated runs."""
-        return {
-            "average": self.average,
-            "first": self.first,
-            "second": self.second,
-            "simulated_runs": self.simulated_runs,
-        }
+        return {name: getattr(self, name) for name in _STATE}
 
     def restore(self, weights: checkpoint.Weights, state: dict[str, Any]) -> None:
         """Continue from what `weights` and `state` returned."""
         self.mean = weights["network"]
-        self.average = state["average"]
-        self.first = state["first"]
-        self.second = state["second"]
-        self.simulated_runs = state["simulated_runs"]
+        for name in _STATE:
+            setattr(self, name, state[name])
 
 
 def _centred_ranks(ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Ranks from -0.5 (the smallest) to 0.5; equal ratios share the mean of their ranks."""
-    below = (ratios[:, None] > ratios).sum(axis=1)
-    equal = (ratios[:, None] == ratios).sum(axis=1)
-    ranks: npt.NDArray[np.float64] = (below + (equal - 1) / 2) / max(1, len(ratios) - 1) - 0.5
+    ranks: npt.NDArray[np.float64] = (rankdata(ratios) - 1) / max(1, len(ratios) - 1) - 0.5
     return ranks
 
 

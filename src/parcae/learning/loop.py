@@ -25,8 +25,9 @@ import numpy as np
 
 from parcae.base.errors import ConfigError, DivergedError
 from parcae.base.files import check_place, locked_folder, named_in_errors, remove_unfinished
+from parcae.base.texts import plain
 from parcae.learning.state_file import STATE_FILE, TrainingState, read_state, write_state
-from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
+from parcae.policies.checkpoint import BEST_FILE, Checkpoint, Weights, write_checkpoint
 from parcae.workloads.workload import TRAINING_SEED_START
 
 
@@ -72,20 +73,27 @@ class ScalarLog:
         self._first = first
         self._path = Path()
         self._stream: BinaryIO | None = None
+        # Of TensorBoard: the class of events, and what writes them.
+        self._event: Any = None
+        self._writer: Any = None
 
     def __enter__(self) -> ScalarLog:
         if self._folder is not None and find_spec("tensorboard") is not None:
-            from tensorboard.compat.proto.event_pb2 import SessionLog
+            # Imported here: TensorBoard belongs to the extra "train".
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.summary.writer.record_writer import RecordWriter
 
+            self._event = Event
             place = self._folder / "tensorboard"
             place.mkdir(parents=True, exist_ok=True)
             # TensorBoard reads the files of a folder in the order of their names.
             began = "{:010d}.{:09d}".format(*divmod(time.time_ns(), 10**9))
             self._path = place / f"events.out.tfevents.{began}.{platform.node()}.{os.getpid()}"
             self._stream = self._path.open("xb")
+            self._writer = RecordWriter(self._stream)
             # The first event of a file has its version. The second hides what came after a crash.
             self._add(file_version="brain.Event:2")
-            self._add(step=self._first, session_log=SessionLog(status=SessionLog.START))
+            self._add(step=self._first, session_log={"status": "START"})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,29 +105,20 @@ class ScalarLog:
         """Write the numbers of one iteration; those that were not measured (NaN) are left out."""
         if self._stream is None:
             return
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
         measured = [
-            Summary.Value(tag=name, simple_value=value)
+            {"tag": name, "simple_value": value}
             for name, value in values.items()
             if np.isfinite(value)
         ]
-        self._add(step=iteration, summary=Summary(value=measured))
+        self._add(step=iteration, summary={"value": measured})
 
     def _add(self, **event: Any) -> None:
         """Add an event to the file."""
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        assert self._stream is not None
         with named_in_errors(self._path):
-            whole = Event(wall_time=time.time(), **event).SerializeToString()
-            RecordWriter(self._stream).write(whole)
-            self._stream.flush()
+            self._writer.write(self._event(wall_time=time.time(), **event).SerializeToString())
+            self._writer.flush()
 
 
-#: The best policy so far, in the folder of a training.
-BEST_FILE = "best.safetensors"
 #: Kinds of trainings whose kernels this process has compiled.
 _COMPILED = set[str]()
 #: The last part of a training, see `TrainResult.late_gain`.
@@ -329,38 +328,32 @@ def train(learner: Learner, plan: TrainingPlan, progress: Progress | None = None
         return _Loop(learner, plan).run(progress)
 
 
-def _digest(weights: Weights) -> str:
-    """A text that differs between different weights."""
-    return hashlib.sha256(b"".join(weights[name].tobytes() for name in sorted(weights))).hexdigest()
-
-
 class _Loop:
     def __init__(self, learner: Learner, plan: TrainingPlan) -> None:
         self.learner = learner
         self.plan = plan
-        self.start = _digest(learner.weights())
+        weights = learner.weights()
+        joined = b"".join(weights[name].tobytes() for name in sorted(weights))
+        # Differs between trainings that start from different weights.
+        self.start = hashlib.sha256(joined).hexdigest()
         self.iteration = 0
         self.seconds = 0.0
         self.best = math.inf
-        self.best_weights = learner.weights()
+        self.best_weights = weights
         self.selected: list[list[float]] = []  # [iteration, seconds, measurement]
         self.curve: list[Iteration] = []
         self.is_measured = True  # whether the present weights were measured
         if plan.is_resumed:
             self._resume()
         else:
-            self._begin()
-
-    def _begin(self) -> None:
-        folder = self.plan.folder
-        if folder is not None:
-            if (folder / STATE_FILE).exists():
-                raise ConfigError(
-                    f"{folder} already contains a training: resume it with --resume, or choose "
-                    "another folder"
-                )
-            check_place(folder / BEST_FILE)
-        self._keep_best(self.learner.begin())
+            if (folder := plan.folder) is not None:
+                if (folder / STATE_FILE).exists():
+                    raise ConfigError(
+                        f"{folder} already contains a training: resume it with --resume, or choose "
+                        "another folder"
+                    )
+                check_place(folder / BEST_FILE)
+            self._keep_best(learner.begin())
 
     def run(self, progress: Progress | None) -> TrainResult:
         ending = "done"
@@ -369,7 +362,12 @@ class _Loop:
                 while not self._is_over(stop):
                     result = self._iterate(stop)
                     self.curve.append(result)
-                    log.write(result.iteration, self._scalars(result))
+                    scalars = {
+                        **result.numbers,
+                        f"selection/{self.learner.measured}": result.selected,
+                        "run/seconds": result.seconds,
+                    }
+                    log.write(result.iteration, scalars)
                     if progress is not None:
                         progress(result)
                 # Ctrl-C may have come after the last iteration had ended.
@@ -436,14 +434,6 @@ class _Loop:
                 self.best_weights = weights
         return min((cost for cost, _ in measured), default=math.nan)
 
-    def _scalars(self, result: Iteration) -> dict[str, float]:
-        """The numbers of one iteration by their names in TensorBoard."""
-        return {
-            **result.numbers,
-            f"selection/{self.learner.measured}": result.selected,
-            "run/seconds": result.seconds,
-        }
-
     def _checkpoint(self) -> Checkpoint:
         """The best policy so far, with its model card."""
         learner = self.learner
@@ -455,15 +445,11 @@ class _Loop:
             "seconds": round(self.seconds, 1),
             "curve": self.selected,
             "command": self.plan.command,
-            f"{learner.measured}_on_selection_runs": self._finite_best(),
+            f"{learner.measured}_on_selection_runs": plain(self.best),
         }
         return Checkpoint(
             learner.kind, learner.feature_version, self.best_weights, learner.settings(), card
         )
-
-    def _finite_best(self) -> float | None:
-        """The best measurement for a file, since JSON has no infinity."""
-        return self.best if math.isfinite(self.best) else None
 
     def _identity(self) -> dict[str, Any]:
         """The settings that must not change when a training is resumed, as plain JSON."""
@@ -488,7 +474,7 @@ class _Loop:
         progress = {
             "iteration": self.iteration,
             "seconds": self.seconds,
-            "best": self._finite_best(),
+            "best": plain(self.best),
             "curve": self.selected,
         }
         state = TrainingState(learner.weights(), self.best_weights, learner.state(), progress)

@@ -64,48 +64,8 @@ def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, A
     return world_of(scenario).checkpoint_of_rule(theta, card)
 
 
-def _start_of(
-    start: Parameters | None, scenarios: Sequence[Scenario]
-) -> tuple[Parameters, npt.NDArray[np.int64]]:
-    """The parameters to start from, and the indices of those that are searched."""
-    if len({one.config.world for one in scenarios}) > 1:
-        raise ConfigError(
-            "one rule cannot serve both worlds: tune for --world cores and --world executors "
-            "separately"
-        )
-    return world_of(scenarios[0]).search(start, scenarios)
-
-
-class _Measurement:
-    """Measures rules on runs of one scenario, relative to fair sharing on the same runs."""
-
-    def __init__(self, scenario: Scenario, num_selection: int) -> None:
-        self.scenario = scenario
-        self._fair = scenario.fair_policy()
-        self._selection = self._with_fair(
-            range(SELECTION_SEED_START, SELECTION_SEED_START + num_selection)
-        )
-        self._fresh = self._selection
-
-    def _with_fair(self, seeds: Sequence[int]) -> tuple[Runs, float]:
-        runs = self.scenario.batch(seeds)
-        return runs, float(runs.cost(self._fair.play_many).mean())
-
-    def draw(self, seeds: Sequence[int]) -> None:
-        """Replace the runs on which `cost` measures rules."""
-        self._fresh = self._with_fair(seeds)
-
-    def _ratio(self, theta: npt.ArrayLike, runs: Runs, fair: float) -> float:
-        policy = rule_policy("tuning", theta, self.scenario)
-        return self.scenario.ratio(float(runs.cost(policy.play_many).mean()), fair)
-
-    def cost(self, theta: npt.ArrayLike) -> float:
-        """Ratio to fair sharing on the runs of the last `draw`."""
-        return self._ratio(theta, *self._fresh)
-
-    def selection(self, theta: npt.ArrayLike) -> float:
-        """Ratio to fair sharing on the selection runs."""
-        return self._ratio(theta, *self._selection)
+#: Runs of every scenario, with the cost of fair sharing on them.
+_Measured = list[tuple[Runs, float]]
 
 
 class _RuleProblem:
@@ -113,17 +73,27 @@ class _RuleProblem:
 
     def __init__(
         self,
-        measurements: Sequence[_Measurement],
-        first: Parameters,
-        searched: npt.NDArray[np.int64],
+        scenarios: Sequence[Scenario],
+        start: Parameters | None,
         seed: int,
-        runs: int,
+        num_runs: int,
+        num_selection: int,
     ) -> None:
-        self._measurements = measurements
-        self._first = first
-        self._searched = searched
+        self._scenarios = scenarios
+        self._fair = [one.fair_policy() for one in scenarios]
+        self._first, self._searched = world_of(scenarios[0]).search(start, scenarios)
         self._seed = seed
-        self._runs = runs
+        self._num_runs = num_runs
+        last = SELECTION_SEED_START + num_selection
+        self._selection = self._with_fair(range(SELECTION_SEED_START, last))
+        self._fresh = self._selection
+
+    def _with_fair(self, seeds: Sequence[int]) -> _Measured:
+        batches = [scenario.batch(seeds) for scenario in self._scenarios]
+        return [
+            (runs, float(runs.cost(fair.play_many).mean()))
+            for runs, fair in zip(batches, self._fair, strict=True)
+        ]
 
     @property
     def start(self) -> Parameters:
@@ -138,19 +108,23 @@ class _RuleProblem:
 
     def draw(self, generation: int) -> None:
         """New runs in every scenario."""
-        seeds = search_seeds(self._seed, generation, self._runs)
-        for measurement in self._measurements:
-            measurement.draw(seeds)
+        self._fresh = self._with_fair(search_seeds(self._seed, generation, self._num_runs))
 
     def cost(self, parameters: Parameters) -> float:
         """Mean ratio on the runs of the last `draw`."""
-        theta = self.rule(parameters)
-        return float(np.mean([one.cost(theta) for one in self._measurements]))
+        return self._ratio(parameters, self._fresh)
 
     def selection(self, parameters: Parameters) -> float:
         """Mean ratio on the selection runs."""
+        return self._ratio(parameters, self._selection)
+
+    def _ratio(self, parameters: Parameters, measured: _Measured) -> float:
         theta = self.rule(parameters)
-        return float(np.mean([one.selection(theta) for one in self._measurements]))
+        ratios = []
+        for scenario, (runs, fair) in zip(self._scenarios, measured, strict=True):
+            policy = rule_policy("tuning", theta, scenario)
+            ratios.append(scenario.ratio(float(runs.cost(policy.play_many).mean()), fair))
+        return float(np.mean(ratios))
 
 
 def tune_rule(
@@ -166,34 +140,26 @@ def tune_rule(
 ) -> Tuning:
     """Tune the rule for one or more scenarios until the time is up or CMA-ES has converged.
 
-    If no scenario has several executor classes, the parameters about classes are not changed.
-
-    Args:
-        scenario: what to tune for. With several scenarios the mean of their ratios to fair sharing
-            is minimised, so that one rule serves all of them.
-        budget_s: wall-clock seconds, without the compilation of kernels.
-        start: parameters to start from. The search then begins with a smaller standard deviation.
-        seed: seed of the search.
-        runs_per_generation: runs of each candidate, over all scenarios together. Default: between
-            16 (long runs) and 48.
-        num_selection: selection runs, over all scenarios together.
-        max_generations: maximum number of generations.
-        progress: called every few generations with the result so far, which is always usable.
-
-    Returns:
-        The best parameters on the selection runs; these are the start where nothing was better.
-
-    Raises:
-        ConfigError: the scenarios are of both worlds.
-        PolicyError: `start` has the wrong number of parameters.
+    With several scenarios the mean of their ratios to fair sharing is minimised, so that one rule
+    serves all of them; runs are divided among them. If no scenario has several executor classes,
+    the parameters about classes are not changed. From a given `start` the search begins with a
+    smaller standard deviation. `progress` is called every few generations with the result so far,
+    which is always usable. Returns the best parameters on the selection runs.
     """
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
-    measurements = [_Measurement(one, max(2, num_selection // len(scenarios))) for one in scenarios]
+    if len({one.config.world for one in scenarios}) > 1:
+        raise ConfigError(
+            "one rule cannot serve both worlds: tune for --world cores and --world executors "
+            "separately"
+        )
     if runs_per_generation is None:
-        runs_per_generation = _default_runs(scenarios)
-    # Every scenario gets its share of the runs.
-    runs = max(2, runs_per_generation // len(scenarios))
-    problem = _RuleProblem(measurements, *_start_of(start, scenarios), seed, runs)
+        # Runs of each candidate: the fewer, the longer they are.
+        fitting = _JOBS_PER_GENERATION // max(one.num_jobs for one in scenarios)
+        runs_per_generation = min(_MOST_RUNS, max(_FEWEST_RUNS, fitting))
+    runs, selection = (
+        max(2, total // len(scenarios)) for total in (runs_per_generation, num_selection)
+    )
+    problem = _RuleProblem(scenarios, start, seed, runs, selection)
 
     # Compiles the kernels before the clock starts; the search draws these runs again.
     problem.draw(0)
@@ -213,9 +179,3 @@ def tune_rule(
         progress=None if progress is None else lambda state: progress(tuning(state)),
     )
     return tuning(found)
-
-
-def _default_runs(scenarios: Sequence[Scenario]) -> int:
-    """Runs of each candidate: the fewer, the longer they are."""
-    num_jobs = max(one.num_jobs for one in scenarios)
-    return min(_MOST_RUNS, max(_FEWEST_RUNS, _JOBS_PER_GENERATION // num_jobs))

@@ -27,6 +27,8 @@ from parcae.base.texts import __version__
 FORMAT = "parcae-policy"
 VERSION = 1
 SUFFIX = ".safetensors"
+#: The best policy so far, in the folder of a training.
+BEST_FILE = "best.safetensors"
 Weights = dict[str, npt.NDArray[Any]]
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from parcae.base.errors import PolicyError
 from parcae.policies.checkpoint import SUFFIX
+from parcae.workloads.pools import sparks_file
 
 #: What begins an addition. In a path, as in runs+guard2/best.safetensors, it is part of a name: the
 #: word goes on, or a slash or the suffix of a checkpoint follows before the next colon.
@@ -168,3 +171,15 @@ def parse_live_name(text: str) -> PolicyName:
             f"(docs/tenants.md); name the policy without them: {parsed.name}"
         )
     return parsed
+
+
+def mentioned_files(names: Iterable[str]) -> list[Path]:
+    """The files that names of policies mention.
+
+    Example: `plan:net.safetensors:20ms` mentions `net.safetensors`, `fair+pools:p.xml` `p.xml`.
+    """
+    parts = {part for name in names for part in parse_name(name).files if part}
+    paths = {Path(part) for part in parts if Path(part).is_file()}
+    # A JSON file of pools may name Spark's file.
+    paths |= {other for path in paths if (other := sparks_file(path)) and other.is_file()}
+    return sorted(paths)

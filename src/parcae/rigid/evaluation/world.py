@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from parcae.base.errors import ConfigError
 from parcae.base.texts import __version__
 from parcae.evaluation.comparison import (
     Column,
@@ -25,7 +24,7 @@ from parcae.evaluation.comparison import (
 )
 from parcae.evaluation.gantt import gantt_figure
 from parcae.evaluation.page import Cell, Charts, Section, Table, Text, estimate_cell
-from parcae.evaluation.statistics import UNKNOWN, UNKNOWN_TEXT, Estimate, Method, ratio_estimate
+from parcae.evaluation.statistics import UNKNOWN, UNKNOWN_TEXT, Estimate, ratio_estimate
 from parcae.evaluation.who_pays import ratio_of, sample_sums
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.evaluation import plots
@@ -182,11 +181,9 @@ class PackingWorld(ComparedWorld):
         return Played(pl.DataFrame(rows), every, shown)
 
     def results(
-        self, names: Sequence[str], runs: pl.DataFrame, jobs: pl.DataFrame, method: Method
+        self, names: Sequence[str], runs: pl.DataFrame, jobs: pl.DataFrame
     ) -> list[PolicyResult]:
         """Means over jobs, ratios to the first policy, and means over runs."""
-        if method != "t":
-            raise ConfigError(f"packing policies are compared with intervals 't', not {method!r}")
         own = [runs.gather_every(len(names), column) for column in range(len(names))]
         return [
             self._result(name, column, own[column], own[0], jobs)
@@ -239,7 +236,6 @@ class PackingWorld(ComparedWorld):
         resolved: ResolvedPacking,
         runs: range,
         results: Sequence[PolicyResult],
-        method: Method,
     ) -> dict[str, Any]:
         """Everything that is needed to repeat a comparison."""
         return {
