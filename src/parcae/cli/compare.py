@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -26,6 +27,7 @@ from parcae.cli.options import (
     Options,
     SimulatedClusterOptions,
     number_of_jobs,
+    write_each,
 )
 from parcae.cli.progress import counting
 from parcae.cli.tables import print_whole
@@ -77,15 +79,12 @@ class OutputOptions(Options):
         """Print the tables of a comparison, and write its JSON if it is wanted."""
         for table in comparison.tables():
             print_whole(table)
-        if self.json_path is not None:
-            write_comparison(comparison, self.json_path)
-            typer.echo(f"JSON: {self.json_path}")
+        write_each(("JSON", self.json_path, partial(write_comparison, comparison)))
 
     def write_report(self, comparison: Comparison) -> None:
         """Write the report if it is wanted. It is the last file, because it is the most work."""
-        if self.report is not None:
-            write_report(comparison, self.report, command=shlex.join(["parcae", *sys.argv[1:]]))
-            typer.echo(f"report: {self.report}")
+        command = shlex.join(["parcae", *sys.argv[1:]])
+        write_each(("report", self.report, partial(write_report, comparison, command=command)))
 
 
 class JobsOutputOptions(OutputOptions):
@@ -111,12 +110,14 @@ class JobsOutputOptions(OutputOptions):
 
     def write_jobs(self, comparison: Comparison) -> None:
         """Write the tables of jobs."""
-        if self.per_job is not None:
-            write_table(comparison.jobs_frame(), self.per_job)
-            typer.echo(f"jobs: {self.per_job}")
-        if self.recurring is not None:
-            write_table(comparison.recurring_frame(), self.recurring)
-            typer.echo(f"recurring jobs: {self.recurring}")
+        write_each(
+            ("jobs", self.per_job, lambda path: write_table(comparison.jobs_frame(), path)),
+            (
+                "recurring jobs",
+                self.recurring,
+                lambda path: write_table(comparison.recurring_frame(), path),
+            ),
+        )
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +300,14 @@ def with_deadlines(workload: Workload, path: Path | None) -> Workload:
     for note in tables.deadline_notes(applied.jobs, deadlines):
         typer.echo(f"note: {note}", err=True)
     return applied
+
+
+def write_each(*outputs: tuple[str, Path | None, Callable[[Path], None]]) -> None:
+    """Write the files that were given, each with its name for users, and say where they are."""
+    for what, path, write in outputs:
+        if path is not None:
+            write(path)
+            typer.echo(f"{what}: {path}")
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:

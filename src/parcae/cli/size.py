@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from parcae.base.errors import ConfigError
-from parcae.base.files import replacing, write_text
+from parcae.base.files import write_text
 from parcae.base.options import REQUIRED, argument, option, same
 from parcae.cli.checks import names_in
 from parcae.cli.commands import Only, command
@@ -24,6 +24,7 @@ from parcae.cli.options import (
     core_range,
     with_deadlines,
     with_range,
+    write_each,
 )
 from parcae.cli.progress import counting, print_reading
 from parcae.cli.tables import print_whole
@@ -108,16 +109,13 @@ class SizeOutputOptions(Options):
         for text in sizes.warnings(sizing):
             typer.echo(f"warning: {text}")
         typer.echo(f"\n{sizes.headline(sizing)}")
-        if self.json_path is not None:
-            write_text(self.json_path, json.dumps(sizing.to_json(), indent=2) + "\n")
-            typer.echo(f"JSON: {self.json_path}")
-        if self.csv is not None:
-            with replacing(self.csv) as stream:
-                sizes.sizing_frame(sizing).write_csv(stream)
-            typer.echo(f"CSV: {self.csv}")
-        if self.plot is not None:
-            sizes.write_plot(sizing, self.plot)
-            typer.echo(f"picture: {self.plot}")
+        as_json = json.dumps(sizing.to_json(), indent=2) + "\n"
+        as_csv = sizes.sizing_frame(sizing).write_csv()
+        write_each(
+            ("JSON", self.json_path, lambda path: write_text(path, as_json)),
+            ("CSV", self.csv, lambda path: write_text(path, as_csv)),
+            ("picture", self.plot, lambda path: sizes.write_plot(sizing, path)),
+        )
 
 
 @command(

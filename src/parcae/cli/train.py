@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from parcae.base.errors import ConfigError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from parcae.base.errors import ConfigError, problem
 from parcae.base.options import option
 from parcae.cli.commands import Only, Values, command
 from parcae.cli.learners import SETTINGS, Found, SearchOptions, TrainingOptions
@@ -25,7 +28,7 @@ from parcae.learning.start import start_rule
 from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
 from parcae.learning.worlds import LearnerRequest, Parameters, make_learner, world_of
 from parcae.policies.learned import require_durations
-from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.config import WorldName
 from parcae.simulation.objectives import (
     NEEDS_DEADLINES,
     Objective,
@@ -43,13 +46,27 @@ OBJECTIVE = option(
     "--objective",
 )
 #: Delays of executors that `--also` can change.
-_DELAYS = ("moving_delay_ms", "warmup_delay_ms")
-#: The smallest and the largest values of the numbers of `--also`, those of the options.
-_RANGES = {
-    "jobs": (1, MOST),
-    "executors": (1, MOST_EXECUTORS),
-    **dict.fromkeys(_DELAYS, (0, 10**12)),
-}
+_DELAYS = {"moving_delay_ms", "warmup_delay_ms"}
+
+
+_ALSO_HELP = (
+    "write some of arrivals=..., jobs=N, cores=N (or executors=N), estimate_error=SIGMA, "
+    "moving_delay_ms=N, warmup_delay_ms=N and workload=FILE, separated by spaces"
+)
+
+
+class _Changes(BaseModel):
+    """What one value of `--also` can change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    arrivals: str | None = None
+    workload: str | None = None
+    jobs: int | None = Field(None, ge=1, le=MOST)
+    executors: int | None = Field(None, ge=1, le=MOST_EXECUTORS)
+    moving_delay_ms: int | None = Field(None, ge=0, le=10**12)
+    warmup_delay_ms: int | None = Field(None, ge=0, le=10**12)
+    estimate_error: str | None = None
 
 
 def objective_of(text: str, deadlines: Path | None) -> Objective | ObjectiveFunction:
@@ -87,58 +104,43 @@ class ScenarioOptions(Options):
     def _changed(self, scenario: Scenario, text: str, cluster: ClusterOptions) -> Scenario:
         """The scenario with the changes that one value of `--also` describes."""
         changes = _changes(text)
-        workload = scenario.workload
-        if "workload" in changes:
-            # Another workload is loaded as the first is.
-            workload = cluster.load(changes["workload"], self.deadlines)
-        return Scenario(
-            workload,
-            _changed_cluster(scenario.config, changes),
-            changes.get("arrivals", scenario.arrivals),
-            int(changes.get("jobs", scenario.num_jobs)),
-            scenario.objective,
+        config = scenario.config
+        if changes.executors is not None:
+            config = config.resized(changes.executors)
+        update = changes.model_dump(include=_DELAYS, exclude_none=True)
+        if update and config.world is WorldName.CORES:
+            raise ConfigError(
+                f"--also {next(iter(update))} has no effect in the world of cores: leave it out, "
+                "or use --world executors"
+            )
+        if changes.estimate_error is not None:
+            update["estimate_error"] = parse_estimate_error(changes.estimate_error)
+        # Another workload is loaded as the first is.
+        other = changes.workload and cluster.load(changes.workload, self.deadlines)
+        return replace(
+            scenario,
+            workload=other or scenario.workload,
+            config=config.model_copy(update=update),
+            arrivals=changes.arrivals or scenario.arrivals,
+            num_jobs=changes.jobs or scenario.num_jobs,
         )
 
 
-def _changed_cluster(config: SimulationConfig, changes: dict[str, str]) -> SimulationConfig:
-    """The cluster with the changes that one value of `--also` describes."""
-    if "executors" in changes:
-        config = config.resized(int(changes["executors"]))
-    update: dict[str, Any] = {name: int(changes[name]) for name in _DELAYS if name in changes}
-    if update and config.world is WorldName.CORES:
-        raise ConfigError(
-            f"--also {next(iter(update))} has no effect in the world of cores: leave it out, or "
-            "use --world executors"
-        )
-    if "estimate_error" in changes:
-        update["estimate_error"] = parse_estimate_error(changes["estimate_error"])
-    return config.model_copy(update=update)
-
-
-def _changes(text: str) -> dict[str, str]:
-    """The changes that one value of `--also` describes, by name."""
-    changes = dict[str, str]()
-    for part in text.split():
-        key, _, value = part.partition("=")
-        name = "executors" if key == "cores" else key
-        if name in changes:
+def _changes(text: str) -> _Changes:
+    """The changes that one value of `--also` describes."""
+    parts = [part.partition("=") for part in text.split()]
+    pairs = [("executors" if key == "cores" else key, value) for key, _, value in parts]
+    for key, _ in pairs:
+        if [name for name, _ in pairs].count(key) > 1:
             raise ConfigError(f"--also {text!r}: {key} is given twice; give one value")
-        changes[name] = value
-    known = {"arrivals", "estimate_error", "workload", *_RANGES}
-    numbers = {key: changes[key] for key in _RANGES if key in changes}
-    are_numbers = all(number.isdecimal() for number in numbers.values())
-    if set(changes) - known or not changes or not are_numbers:
-        raise ConfigError(
-            f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N), "
-            "estimate_error=SIGMA, moving_delay_ms=N, warmup_delay_ms=N and workload=FILE, "
-            "separated by spaces"
-        )
-    for key, number in numbers.items():
-        least, most = _RANGES[key]
-        # Python converts no text of thousands of digits, and 20 of them are out of range.
-        if not least <= int(number[:20]) <= most:
-            raise ConfigError(f"--also {key}=N: give a number from {least:,} to {most:,}")
-    return changes
+    if not pairs:
+        raise ConfigError(f"--also {text!r}: {_ALSO_HELP}")
+    try:
+        return _Changes(**dict(pairs))  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"{first['loc'][0]}: {problem(first)}"
+        raise ConfigError(f"--also {text!r}: {why}; {_ALSO_HELP}") from None
 
 
 class TuneOptions(SearchOptions):
