@@ -84,13 +84,14 @@ from tests.cli.running import run
         ("parcae tune toy --also 'cores=3 executors=4' -o x.safetensors", "is given twice"),
         *(
             (
-                f"parcae tune toy --world executors --also {name}={'9' * 5_000} -o x.safetensors",
-                f"--also {name}=N: give a number from {numbers}",
+                f"parcae tune toy --world executors --also {name}={number} -o x.safetensors",
+                f"--also {name}: {message}",
             )
-            for name, numbers in (
-                ("jobs", "1 to 1,000,000"),
-                ("executors", "1 to 65,536"),
-                ("moving_delay_ms", "0 to 1,000,000,000,000"),
+            for name, number, message in (
+                ("jobs", "9" * 5_000, "Unable to parse input string as an integer"),
+                ("jobs", 1_000_001, "Input should be less than or equal to 1000000"),
+                ("executors", 65_537, "Input should be less than or equal to 65536"),
+                ("moving_delay_ms", 10**13, "Input should be less than or equal to 1000000000000"),
             )
         ),
         (

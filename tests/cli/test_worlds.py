@@ -243,7 +243,7 @@ def test_training_by_gradients_serves_several_settings(tmp_path: Path) -> None:
     for wrong in ("size=3", "jobs=x", "warmup_delay_ms=x"):
         assert "workload=FILE" in _refused(*words, "--also", wrong, "-o", str(tmp_path / "y"))
     none = _refused(*words, "--also", "jobs=0", "-o", str(tmp_path / "y"))
-    assert "jobs=N: give a number from 1 to" in none
+    assert "jobs: Input should be greater than or equal to 1" in none
     cores = ["train", "toy", "--jobs", "3", "--also", "moving_delay_ms=1"]
     assert "no effect in the world of cores" in _refused(*cores, "-o", str(tmp_path / "y"))
 

@@ -139,8 +139,8 @@ def _changes(text: str) -> _Changes:
         return _Changes(**dict(pairs))  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
-        why = f"{first['loc'][0]}: {problem(first)}"
-        raise ConfigError(f"--also {text!r}: {why}; {_ALSO_HELP}") from None
+        # Without the text, which may be of any length.
+        raise ConfigError(f"--also {first['loc'][0]}: {problem(first)}; {_ALSO_HELP}") from None
 
 
 class TuneOptions(SearchOptions):
