@@ -431,8 +431,8 @@ FAULTS = (
     Fault(
         "smallest-size-with-a-gap",
         "sizing",
-        "            if not result.meets(target):\n                break",
-        "            if not result.meets(target):\n                continue",
+        "itertools.takewhile(lambda one: one.meets(target), ",
+        "filter(lambda one: one.meets(target), ",
         "evaluation/test_sizing.py",
     ),
     Fault(

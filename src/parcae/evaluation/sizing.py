@@ -546,8 +546,8 @@ def results_at(question: Question, comparison: Comparison, cores: int) -> list[S
     within: dict[int, Estimate] = {}
     if target is not None and target.is_time:
         in_time = (pl.col("jct_ms") / MS_PER_S < target.limit).sum().alias("within")
-        runs = comparison.jobs.group_by("column", "seed").agg(in_time, pl.len().alias("jobs"))
-        for (column,), own in runs.sort("seed").partition_by("column", as_dict=True).items():
+        counts = comparison.jobs.group_by("column", "seed").agg(in_time, pl.len().alias("jobs"))
+        for (column,), own in counts.sort("seed").partition_by("column", as_dict=True).items():
             within[column] = share_estimate(own["within"], own["jobs"])
 
     def mean(values: pl.Series) -> Estimate:
