@@ -50,6 +50,23 @@ def run(command: str, folder: Path) -> Done:
     return Done(_exit_status(code), stdout.getvalue(), stderr.getvalue())
 
 
+def ran(command: str, folder: Path) -> Done:
+    """Run a command that must succeed."""
+    done = run(command, folder)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def refused(command: str, folder: Path, *words: str) -> Done:
+    """Run a command that must end as after bad input, and say these words."""
+    done = run(command, folder)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+    return done
+
+
 def _exit_status(code: object) -> int:
     """Return the exit status of `sys.exit(code)`."""
     if code is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import run
+from tests.cli.running import refused
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,7 @@ def test_bad_input_ends_with_exit_code_2_and_one_clear_line(
         "sets": [{"name": "a", "cores": 1, "jobs": [cyclic]}],
     }
     (tmp_path / "cyclic.json").write_text(json.dumps(sets))
-    done = run(command, tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert message in done.stderr
+    done = refused(command, tmp_path, message)
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x.parcae").exists()
@@ -191,6 +189,4 @@ def test_bad_input_ends_with_exit_code_2_and_one_clear_line(
 def test_huge_numbers_are_refused_before_the_command_begins(
     tmp_path: Path, command: str, option: str
 ) -> None:
-    done = run(f"parcae {command} {option} 100000000000", tmp_path)
-    assert done.returncode == 2
-    assert f"Invalid value for '{option}'" in done.stderr
+    refused(f"parcae {command} {option} 100000000000", tmp_path, f"Invalid value for '{option}'")

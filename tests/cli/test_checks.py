@@ -15,7 +15,7 @@ from parcae.policies.learned import SHIPPED
 from parcae.workloads.archive import write_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.synthetic import toy_workload
-from tests.cli.running import run
+from tests.cli.running import refused, run
 from tests.fuzzing.commands import commands
 
 
@@ -68,9 +68,7 @@ from tests.fuzzing.commands import commands
     ],
 )
 def test_an_option_without_an_effect_is_refused(command: str, words: str, tmp_path: Path) -> None:
-    done = run(f"parcae {command}", tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
+    done = refused(f"parcae {command}", tmp_path, words)
     assert done.stderr.count("\n") == 1
 
 
@@ -113,17 +111,17 @@ _INTO_FOLDERS = (
 
 @pytest.mark.parametrize("command", _WRITING)
 def test_a_file_that_cannot_be_written_is_reported_first(command: str, tmp_path: Path) -> None:
-    done = run(f"parcae {command} nowhere/a.png", tmp_path)
-    assert done.returncode == 2
-    assert "nowhere/a.png: the folder of this file does not exist" in done.stderr
+    refused(
+        f"parcae {command} nowhere/a.png",
+        tmp_path,
+        "nowhere/a.png: the folder of this file does not exist",
+    )
 
 
 @pytest.mark.parametrize("command", _INTO_FOLDERS)
 def test_a_folder_that_cannot_be_made_is_reported_first(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run(f"parcae {command} file/below", tmp_path)
-    assert done.returncode == 2
-    assert "file is not a folder" in done.stderr
+    refused(f"parcae {command} file/below", tmp_path, "file is not a folder")
 
 
 @pytest.mark.parametrize(
@@ -136,9 +134,7 @@ def test_a_library_that_a_training_lacks_is_reported_first(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "torch" else find(name)
     )
-    done = run(f"parcae {command} out", tmp_path)
-    assert done.returncode == 2
-    assert "needs torch" in done.stderr
+    refused(f"parcae {command} out", tmp_path, "needs torch")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -151,9 +147,7 @@ def test_a_library_that_a_training_lacks_is_reported_first(
     ],
 )
 def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path: Path) -> None:
-    done = run(f"parcae {command}", tmp_path)
-    assert done.returncode == 2
-    assert f"{flags} both write" in done.stderr
+    refused(f"parcae {command}", tmp_path, f"{flags} both write")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -185,9 +179,9 @@ def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path:
 def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path: Path) -> None:
     for name in ("own", "own.csv", "own.png"):
         (tmp_path / name).write_text("what took hours")
-    done = run(f"parcae {command}", tmp_path)
-    assert done.returncode == 2
-    assert "would replace what the command reads: give another file" in done.stderr
+    done = refused(
+        f"parcae {command}", tmp_path, "would replace what the command reads: give another file"
+    )
     assert done.stderr.count("\n") == 1
     assert {path.read_text() for path in tmp_path.iterdir()} == {"what took hours"}
 
@@ -218,9 +212,9 @@ def test_an_output_that_would_replace_a_file_of_a_policy_is_refused(
     for name in names:
         (tmp_path / name).write_text("what took hours")
     (tmp_path / "own.json").write_text('{"pools": "own.xml"}')
-    done = run(f"parcae {command}", tmp_path)
-    assert done.returncode == 2
-    assert "would replace what the command reads: give another file" in done.stderr
+    done = refused(
+        f"parcae {command}", tmp_path, "would replace what the command reads: give another file"
+    )
     assert done.stderr.count("\n") == 1
     assert {(tmp_path / name).read_text() for name in names} == {"what took hours"}
     assert (tmp_path / "own.json").read_text() == '{"pools": "own.xml"}'
@@ -230,9 +224,11 @@ def test_a_network_is_not_replaced_by_the_rule_that_is_tuned_from_it(tmp_path: P
     own = tmp_path / "own.safetensors"
     shutil.copy(SHIPPED.folder / "corrector-batch.safetensors", own)
     before = own.read_bytes()
-    done = run("parcae tune toy --start own.safetensors -o own.safetensors", tmp_path)
-    assert done.returncode == 2
-    assert "--output own.safetensors would replace what the command reads" in done.stderr
+    refused(
+        "parcae tune toy --start own.safetensors -o own.safetensors",
+        tmp_path,
+        "--output own.safetensors would replace what the command reads",
+    )
     assert own.read_bytes() == before
 
 
@@ -251,10 +247,12 @@ def test_an_output_that_could_not_be_named_as_a_policy_is_refused(
     command: str, folder: str, tmp_path: Path
 ) -> None:
     (tmp_path / folder).mkdir()
-    done = run(f"parcae {command.replace('FOLDER', folder)}", tmp_path)
-    assert done.returncode == 2
-    assert "could not be named as a policy" in done.stderr
-    assert "choose another folder or file name" in done.stderr
+    done = refused(
+        f"parcae {command.replace('FOLDER', folder)}",
+        tmp_path,
+        "could not be named as a policy",
+        "choose another folder or file name",
+    )
     assert done.stderr.count("\n") == 1
     assert list((tmp_path / folder).iterdir()) == []
 
@@ -301,9 +299,7 @@ def test_a_missing_library_is_reported_before_the_work(
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("parcae.simulation.simulator.simulate", _never)
     monkeypatch.setattr("parcae.evaluation.comparison.compare_in", _never)
-    done = run(f"parcae {command}", tmp_path)
-    assert done.returncode == 2
-    assert f"this needs {module}, which is not installed" in done.stderr
+    done = refused(f"parcae {command}", tmp_path, f"this needs {module}, which is not installed")
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -326,9 +322,7 @@ def test_learn_refuses_what_it_cannot_learn_before_it_reads(
 ) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "workload.parcae").write_text("of the finished command")
-    done = run(f"parcae learn no-such-log -o out {options}", tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
+    refused(f"parcae learn no-such-log -o out {options}", tmp_path, words)
     assert (tmp_path / "out" / "workload.parcae").read_text() == "of the finished command"
 
 
@@ -370,9 +364,7 @@ def test_every_option_that_names_policies_is_checked() -> None:
 
 @pytest.mark.parametrize("command", ["tune toy -o t.safetensors --budget inf", "serve --for inf"])
 def test_a_number_that_is_none_is_refused(command: str, tmp_path: Path) -> None:
-    done = run(f"parcae {command}", tmp_path)
-    assert done.returncode == 2
-    assert "is no finite number: give a number, such as 1.5" in done.stderr
+    refused(f"parcae {command}", tmp_path, "is no finite number: give a number, such as 1.5")
 
 
 def test_a_folder_is_checked_by_the_nearest_one_that_exists(tmp_path: Path) -> None:
@@ -409,6 +401,4 @@ def test_runs_that_take_no_time_are_refused(
         lambda stage: replace(stage, durations=none, mean_task_ms=mean_ms)
     )
     write_workload(workload, tmp_path / "empty.parcae")
-    done = run(f"parcae {command}", tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
+    refused(f"parcae {command}", tmp_path, words)

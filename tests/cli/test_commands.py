@@ -21,7 +21,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import BUNDLED, write_workload
 from parcae.workloads.synthetic import chain, toy_workload
 from parcae.workloads.workload import Workload
-from tests.cli.running import run
+from tests.cli.running import ran, refused, run
 from tests.fuzzing.commands import commands
 from tests.service.running import stopped_when
 from tests.workloads.spark_log_builder import small_log
@@ -95,12 +95,11 @@ def test_decimas_classes_divide_the_executors_of_the_job_set(tmp_path: Path) -> 
 
 
 def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
-    done = run(
+    done = ran(
         "parcae compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3 --json c.json "
         "--report r.html",
         tmp_path,
     )
-    assert done.returncode == 0, done.stderr
     assert "fair" in done.stdout
     assert json.loads((tmp_path / "c.json").read_text())["settings"]["jobs"] == 4
     assert (tmp_path / "r.html").stat().st_size > 1_000_000
@@ -109,22 +108,19 @@ def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
 def test_the_command_that_tune_names_runs_with_spaces_in_names(tmp_path: Path) -> None:
     write_workload(toy_workload(), tmp_path / "my jobs.parcae")
     (tmp_path / "our goals.csv").write_text("job,deadline\n*,5s\n")
-    tuned = run(
+    tuned = ran(
         "parcae tune 'my jobs.parcae' --cores 2 --jobs 2 --budget 0.01 --objective deadlines "
         "--deadlines 'our goals.csv' -o 'the rule.safetensors'",
         tmp_path,
     )
-    assert tuned.returncode == 0, tuned.stderr
     command = tuned.stdout.partition("other runs: ")[2].strip()
-    done = run(f"{command} --seeds 2 --processes 1", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran(f"{command} --seeds 2 --processes 1", tmp_path)
     assert "the rule.safetensors" in done.stdout
 
 
 def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path: Path) -> None:
     log = BUNDLED / "example-event-log.zstd"
-    done = run(f"parcae compare-logs {log} {log} --plot gantt.png", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran(f"parcae compare-logs {log} {log} --plot gantt.png", tmp_path)
     for text in (
         "average JCT",
         "all executors' cores, busy",
@@ -277,8 +273,7 @@ def test_every_option_has_a_help_and_no_help_loses_words() -> None:
     ],
 )
 def test_names_may_be_separated_by_spaces_too(tmp_path: Path, command: str) -> None:
-    done = run(command, tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran(command, tmp_path)
     assert ("packer" if "rigid" in command else "fifo") in done.stdout
 
 
@@ -331,12 +326,11 @@ def _has_recorded_orders(folder: Path) -> bool:
 
 def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> None:
     with stopped_when(lambda: _has_recorded_orders(tmp_path / "r")):
-        done = run(
+        done = ran(
             "parcae serve --policy fair --workload toy --demo 4 --slots 2 --record r --port 0 "
             "--admin-port -1 --for 60",
             tmp_path,
         )
-    assert done.returncode == 0, done.stderr
     assert "fair serves on 127.0.0.1:" in done.stdout
     done = run("parcae replay r --policy fair --workload toy --json", tmp_path)
     result = json.loads(done.stdout)
@@ -357,8 +351,7 @@ def test_recorded_arrivals_run_every_recorded_job_by_default(tmp_path: Path) -> 
     assert num_jobs("recorded --jobs 3") == 3
     assert num_jobs("batch") == 20
     compare = "parcae compare log.parcae --policies fair,fifo --cores 2 --seeds 2 --processes 1"
-    done = run(f"{compare} --arrivals recorded --json c.json", tmp_path)
-    assert done.returncode == 0, done.stderr
+    ran(f"{compare} --arrivals recorded --json c.json", tmp_path)
     assert json.loads((tmp_path / "c.json").read_text())["settings"]["jobs"] == 25
 
 
@@ -398,9 +391,7 @@ def test_a_learning_that_is_refused_leaves_earlier_results(
     for name in ("policy.safetensors", "workload.parcae"):
         (folder / name).write_text("earlier")
     write_workload(Workload("w", (chain(2, 3, task_ms),)), tmp_path / "w.parcae")
-    done = run(f"parcae learn w.parcae -o learned --cores 2 {words}", tmp_path)
-    assert done.returncode == 2
-    assert error in done.stderr
+    refused(f"parcae learn w.parcae -o learned --cores 2 {words}", tmp_path, error)
     assert {path.read_text() for path in folder.iterdir()} == {"earlier"}
 
 
@@ -413,9 +404,11 @@ def test_learning_leaves_the_files_of_a_command_that_is_learning_into_the_folder
         (folder / name).write_text("of the other command")
     write_workload(Workload("w", (chain(2, 3, 1_000),)), tmp_path / "w.parcae")
     with locked_folder(folder, "learning into"):
-        done = run("parcae learn w.parcae -o learned --cores 2", tmp_path)
-    assert done.returncode == 2
-    assert "another process is learning into this folder" in done.stderr
+        refused(
+            "parcae learn w.parcae -o learned --cores 2",
+            tmp_path,
+            "another process is learning into this folder",
+        )
     texts = {path.name: path.read_text() for path in folder.iterdir()}
     other = "of the other command"
     assert texts == {"policy.safetensors": other, "workload.parcae": other}
@@ -437,9 +430,11 @@ def test_an_import_does_not_replace_what_it_reads(tmp_path: Path) -> None:
     log.write_bytes(small_log())
     (tmp_path / "link").symlink_to(log)
     for output in ("log", "./log", "link"):
-        done = run(f"parcae workload import spark-events log -o {output}", tmp_path)
-        assert done.returncode == 2
-        assert "would replace what the command reads" in done.stderr
+        refused(
+            f"parcae workload import spark-events log -o {output}",
+            tmp_path,
+            "would replace what the command reads",
+        )
     assert log.read_bytes() == small_log()
 
 
@@ -455,8 +450,7 @@ def test_helps_name_the_logs_and_the_keys_that_are_read(
 
 def test_simulate_draws_the_runs_of_every_policy_on_one_page(tmp_path: Path) -> None:
     command = "parcae simulate toy --policy fifo,fair --cores 2 --jobs 3 --gantt g.html --json"
-    done = run(command, tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran(command, tmp_path)
     assert len(done.stdout.splitlines()) == 2
     page = (tmp_path / "g.html").read_text()
     assert page.count("Plotly.newPlot") == 2

@@ -8,15 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.running import run
+from tests.cli.running import ran, run
 
 _JOBS = "--arrivals poisson:5s --jobs 8"
 
 
 def test_simulate_says_what_was_held(tmp_path: Path) -> None:
     command = f"parcae simulate toy --cores 0..8 {_JOBS} --policy fair,srpt"
-    done = run(f"{command} --json", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran(f"{command} --json", tmp_path)
     for line in done.stdout.splitlines():
         result = json.loads(line)
         assert 0 < result["cores_held"] < 8
@@ -32,8 +31,7 @@ def test_the_options_reach_the_cluster(tmp_path: Path) -> None:
     command = "parcae simulate toy --cores 0..8 --arrivals poisson:30s --jobs 8 --json"
 
     def held(options: str) -> float:
-        done = run(f"{command} {options}", tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = ran(f"{command} {options}", tmp_path)
         return float(json.loads(done.stdout)["cores_held"])
 
     usual = held("")
@@ -45,12 +43,11 @@ def test_the_options_reach_the_cluster(tmp_path: Path) -> None:
 
 
 def test_compare_shows_the_cores_held(tmp_path: Path) -> None:
-    done = run(
+    done = ran(
         f"parcae compare toy --cores 2..8 --cores-per-executor 2 {_JOBS} --seeds 2 "
         "--policies fair,srpt --processes 1 --json c.json --report r.html",
         tmp_path,
     )
-    assert done.returncode == 0, done.stderr
     assert "2..8 cores" in done.stdout
     assert "core hours" in done.stdout
     result = json.loads((tmp_path / "c.json").read_text())
@@ -60,12 +57,11 @@ def test_compare_shows_the_cores_held(tmp_path: Path) -> None:
 
 
 def test_thousands_of_core_hours_are_shown_without_an_exponent(tmp_path: Path) -> None:
-    done = run(
+    done = ran(
         "parcae compare toy --cores 4000..4004 --arrivals poisson:1h --jobs 4 --seeds 2 "
         "--policies fair --processes 1 --json c.json",
         tmp_path,
     )
-    assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "c.json").read_text())
     hours = result["policies"]["fair"]["core_hours_per_job"]
     assert hours > 1_000
@@ -73,12 +69,11 @@ def test_thousands_of_core_hours_are_shown_without_an_exponent(tmp_path: Path) -
 
 
 def test_size_prices_what_is_held(tmp_path: Path) -> None:
-    done = run(
+    done = ran(
         f"parcae size toy --cores 4,8,0..8 {_JOBS} --seeds 2 --policies fair --processes 1 "
         '--price 0.05 --target "p95 < 1h" --json s.json --csv s.csv --plot s.png',
         tmp_path,
     )
-    assert done.returncode == 0, done.stderr
     assert "Elastic 0..8 cores: fair meets it and holds" in done.stdout
     result = json.loads((tmp_path / "s.json").read_text())
     assert [one["size"] for one in result["results"]] == ["4", "8"]

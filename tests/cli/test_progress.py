@@ -9,7 +9,7 @@ import pytest
 
 from parcae.cli import progress
 from parcae.workloads.archive import BUNDLED
-from tests.cli.running import run
+from tests.cli.running import ran, run
 
 
 @pytest.fixture
@@ -24,8 +24,7 @@ def test_a_training_says_how_far_it_is(tmp_path: Path) -> None:
         "parcae train toy --world executors --executors 4 --arrivals batch --jobs 3 "
         "--iterations 2 --budget 5 --set num_selection=2 --set select_every=1 -o training"
     )
-    done = run(command, tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran(command, tmp_path)
     lines = [line for line in done.stderr.splitlines() if "s left  iteration" in line]
     said = r" +\d+% +\d+ s left  iteration 1, best average-jct (\d+\.\d+) of fair, now (\d+\.\d+)"
     found = re.match(said, lines[0])
@@ -37,8 +36,7 @@ def test_a_training_says_how_far_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_all_lines")
 def test_a_comparison_says_how_many_runs_are_left(tmp_path: Path) -> None:
-    done = run("parcae compare toy --policies fair,fifo --jobs 3 --seeds 3 --cores 4", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran("parcae compare toy --policies fair,fifo --jobs 3 --seeds 3 --cores 4", tmp_path)
     lines = re.findall(r"^simulating: (\d+)%(.*)$", done.stderr, re.MULTILINE)
     shares = [int(share) for share, _ in lines]
     assert shares == sorted(shares)
@@ -78,8 +76,7 @@ def test_a_line_on_a_terminal_is_no_longer_than_the_terminal_is_wide(
 
 
 def test_a_study_says_what_it_does(tmp_path: Path) -> None:
-    done = run("parcae reproduce decima-fig16 -o rep", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran("parcae reproduce decima-fig16 -o rep", tmp_path)
     assert "searching for the best schedule" in done.stderr.splitlines()
 
 

@@ -60,7 +60,7 @@ def simulator(
     config = SimulationConfig(world=world, num_executors=cluster.size or 50)
     speeds = benchmark_simulator(
         load_workload(workload),
-        names_in(policy or default),
+        names_in(default if policy is None else policy),
         config,
         arrivals=arrivals,
         num_jobs=jobs,
