@@ -25,8 +25,7 @@ from parcae.evaluation.who_pays import (
     deadline_counts,
     deadline_estimates,
 )
-from parcae.learning.scenario import Scenario
-from parcae.learning.start import start_rule
+from parcae.learning.scenario import Scenario, start_rule
 from parcae.learning.tune import rule_policy, tune_rule
 from parcae.papers.runner import markdown_table
 from parcae.policies.registry import named_policy

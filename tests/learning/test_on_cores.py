@@ -12,8 +12,7 @@ from parcae.decima.learning.world import start_deciding_rule
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.loop import TrainingPlan, train
-from parcae.learning.scenario import Scenario
-from parcae.learning.start import start_rule
+from parcae.learning.scenario import Scenario, start_rule
 from parcae.simulation.config import SimulationConfig, WorldName
 from tests.conftest import made_up
 

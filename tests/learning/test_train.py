@@ -33,8 +33,7 @@ from parcae.learning.loop import (
     TrainResult,
     train,
 )
-from parcae.learning.scenario import Scenario
-from parcae.learning.start import start_rule
+from parcae.learning.scenario import Scenario, start_rule
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.simulation.config import SimulationConfig

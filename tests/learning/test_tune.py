@@ -9,8 +9,7 @@ from parcae.base.errors import ConfigError, FormatError
 from parcae.cli.train import TuneOptions
 from parcae.decima.rule.policy import RulePolicy, start_parameters
 from parcae.decima.solo_curves import solo_curves
-from parcae.learning.scenario import Scenario, search_seeds
-from parcae.learning.start import start_rule
+from parcae.learning.scenario import Scenario, search_seeds, start_rule
 from parcae.learning.tune import tune_rule
 from parcae.policies.additions import Guarded
 from parcae.policies.orders.kernels import OrderKind

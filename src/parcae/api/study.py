@@ -22,8 +22,7 @@ from parcae.evaluation.policies import check_named
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate, with_interval
 from parcae.learning.loop import TrainingPlan, TrainResult, train
-from parcae.learning.scenario import Scenario, check_search_seed
-from parcae.learning.start import start_rule
+from parcae.learning.scenario import Scenario, check_search_seed, start_rule
 from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
 from parcae.learning.worlds import AfterTuning, LearningWorld, world_named, world_of
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint

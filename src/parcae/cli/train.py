@@ -23,10 +23,9 @@ from parcae.cli.options import (
     ClusterOptions,
     Options,
 )
-from parcae.learning.scenario import Scenario
-from parcae.learning.start import start_rule
+from parcae.learning.scenario import Parameters, Scenario, start_rule
 from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
-from parcae.learning.worlds import LearnerRequest, Parameters, make_learner, world_of
+from parcae.learning.worlds import LearnerRequest, make_learner, world_of
 from parcae.policies.learned import require_durations
 from parcae.simulation.config import WorldName
 from parcae.simulation.objectives import (

@@ -1,4 +1,4 @@
-"""What a policy is trained for: a workload, a cluster, arrivals and an objective."""
+"""What a policy is trained for (a workload, a cluster, arrivals, an objective), and from what."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.errors import ConfigError
-from parcae.policies.learned import setting_card
+from parcae.base.errors import ConfigError, FormatError
+from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.learned import find_checkpoint, setting_card
 from parcae.policies.names import PolicyName
-from parcae.policies.registry import PolicySetting, make
+from parcae.policies.network.policy import network_weights
+from parcae.policies.registry import CheckpointKind, PolicySetting, kind_of, make
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import PlayMany, SimulatorBatch
 from parcae.simulation.metrics import deadlines_ms, ideal_ms
@@ -30,6 +32,8 @@ from parcae.workloads.describe import fingerprint
 from parcae.workloads.tables import seconds_by_name
 from parcae.workloads.workload import TUNING_SEED_START, ArrivalProcess, JobSequence, Workload
 
+#: Parameters of a rule.
+Parameters = npt.NDArray[np.float64]
 #: Costs below these have no useful ratio: shares of missed deadlines, and all other costs.
 _LEAST_SHARE = 0.01
 _LEAST_COST = 1e-9
@@ -183,3 +187,31 @@ def search_seeds(seed: int, generation: int, count: int) -> list[int]:
     # Every seed of the search has 2^30 seeds for runs, so that searches share none.
     first = TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * count
     return list(range(first, first + count))
+
+
+def start_rule(text: str, scenario: Scenario, option: str = "") -> Parameters:
+    """Load the parameters of a rule of the scenario's world, or of the rule within a network.
+
+    `text` is the name of a shipped policy, or the path of a checkpoint; `option` begins it in error
+    messages.
+    """
+    checkpoint, kind = start_checkpoint(text, scenario)
+    world = scenario.config.world.value
+    # The rules of two worlds may have as many parameters, which mean different things.
+    if kind.worlds[0] != world or kind.rule is None:
+        raise FormatError(
+            f"{option}{text} is a checkpoint of {checkpoint.kind!r}, which has no rule for --world "
+            f"{world}: give one that `parcae tune --world {world}` made"
+        )
+    return np.array(kind.rule(checkpoint, f"{option}{text}"))
+
+
+def start_order_network(text: str, scenario: Scenario) -> npt.NDArray[np.float64]:
+    """Load the weights of a network of the world of cores, float64[NUM_ORDER_WEIGHTS]."""
+    return network_weights(start_checkpoint(text, scenario)[0], f"--start {text}")
+
+
+def start_checkpoint(text: str, scenario: Scenario) -> tuple[Checkpoint, CheckpointKind]:
+    """The checkpoint of a name or a path, and its kind."""
+    found = find_checkpoint(PolicyName(text), scenario.setting)
+    return found, kind_of(found, text)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
-from parcae.learning.scenario import Runs, Scenario, search_seeds
-from parcae.learning.worlds import Parameters, world_of
+from parcae.learning.scenario import Parameters, Runs, Scenario, search_seeds
+from parcae.learning.worlds import world_of
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
 from parcae.workloads.workload import SELECTION_SEED_START

@@ -16,13 +16,10 @@ from parcae.base.errors import ConfigError, suggestion
 from parcae.base.extensions import import_function, is_reference, load, rows
 from parcae.learning.evolution import EvolutionLearner
 from parcae.learning.loop import Learner
-from parcae.learning.scenario import Scenario
-from parcae.learning.start import start_order_network, start_rule
+from parcae.learning.scenario import Parameters, Scenario, start_order_network, start_rule
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.learned import order_rule_checkpoint
 from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, search_start
-
-Parameters = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.decima.learning.recipes import Recipe, TrainRequest, parse_recipe, recipe_config
 from parcae.learning.loop import Iteration, TrainingPlan, TrainResult, train
-from parcae.learning.scenario import Scenario, check_search_seed
-from parcae.learning.start import start_rule
+from parcae.learning.scenario import Scenario, check_search_seed, start_rule
 from parcae.learning.tune import Tuning, tune_rule
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.learned import SHIPPED, require_durations, setting_card

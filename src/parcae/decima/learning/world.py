@@ -18,8 +18,7 @@ from parcae.decima.rule.policy import Parameters, RulePolicy, padded, start_para
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import override
 from parcae.learning.loop import Learner
-from parcae.learning.scenario import Scenario
-from parcae.learning.start import start_checkpoint
+from parcae.learning.scenario import Scenario, start_checkpoint
 from parcae.learning.worlds import AfterTuning, LearnerEntry, LearnerRequest, LearningWorld
 from parcae.policies.checkpoint import Weights
 from parcae.workloads.workload import SELECTION_SEED_START
