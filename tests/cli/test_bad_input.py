@@ -57,10 +57,7 @@ from tests.cli.running import refused
             "policy 'fair' cannot be exported: choose srpt, tuned, tuned:VARIANT",
         ),
         ("parcae export srpt toy -o x.json --world executors", "write --world cores"),
-        (
-            "parcae export srpt toy -o missing/x.json",
-            "the folder of this file does not exist",
-        ),
+        ("parcae export srpt toy -o missing/x.json", "the folder of this file does not exist"),
         ("parcae export srpt nothing -o x.json", "no workload 'nothing'"),
         ("parcae workload prepare toy -o x.parcae", "nothing to prepare"),
         ("parcae compare toy --parallelism-model magic", "decima-cluster"),

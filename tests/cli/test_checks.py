@@ -32,14 +32,8 @@ from tests.fuzzing.commands import commands
         ("learn log -o out --device cpu", "--device has no effect"),
         ("train toy -o out --device cpu", "--device has no effect"),
         ("train toy -o out --world executors --decima features=code", "with --network decima"),
-        (
-            "train toy -o out --network decima --rule tuned",
-            "networks that correct a rule",
-        ),
-        (
-            "bench training --networks corrector --decima features=code",
-            "to the network decima",
-        ),
+        ("train toy -o out --network decima --rule tuned", "networks that correct a rule"),
+        ("bench training --networks corrector --decima features=code", "to the network decima"),
         ("reproduce deeprm-fig4 --executors 3", "--executors has no effect"),
         ("reproduce deeprm-fig4 --workload toy", "--workload has no effect"),
         ("reproduce a2c-table1 --workload a.swf", "(a2c-table4: a log, *.swf)"),

@@ -184,11 +184,7 @@ def test_compare_runs_a_log_and_says_what_reading_it_met(run: Run, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "compare --policies easy,sjf",
-        "simulate --policy easy",
-        "tune tetris -o t.safetensors",
-    ],
+    ["compare --policies easy,sjf", "simulate --policy easy", "tune tetris -o t.safetensors"],
 )
 def test_lines_of_a_log_are_not_dropped_without_a_word(
     run: Run, tmp_path: Path, command: str

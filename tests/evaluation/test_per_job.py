@@ -23,11 +23,7 @@ from tests.evaluation.made import comparison_of, run_of
 #: seed under the first policy.
 _RUNS = (
     run_of(
-        ("q1", 'q,"2'),
-        (4_000, 2_000),
-        (5_000, -1),
-        arrival_ms=(0, 1_000),
-        clock_ms=(4_000, 6_000),
+        ("q1", 'q,"2'), (4_000, 2_000), (5_000, -1), arrival_ms=(0, 1_000), clock_ms=(4_000, 6_000)
     ),
     run_of(("q1",), (-1,), (3_000,), clock_ms=(6_000, 3_000)),
 )

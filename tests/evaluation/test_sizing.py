@@ -226,9 +226,7 @@ def test_two_tasks_of_an_hour_cost_two_core_hours() -> None:
     assert size_cluster(question).of("fair")[0].of("cost_per_job").mean == pytest.approx(0.5 * 2)
 
 
-def test_the_search_for_one_policy_reopens_that_of_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_search_for_one_policy_reopens_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     # "fifo" meets the target at 8 cores and from 12 on, but not at 26; "fair" from 24 on.
     meets: dict[str, Callable[[int], bool]] = {
         "fifo": lambda cores: cores == 8 or (cores >= 12 and cores != 26),

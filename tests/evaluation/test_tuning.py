@@ -7,13 +7,7 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.decima.catalog import ALPHAS, HEURISTICS, make_policy
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.policies import resolve_policies
-from parcae.evaluation.tuning import (
-    average_jct_ms,
-    best_in_hindsight,
-    check_seeds,
-    describe,
-    tune,
-)
+from parcae.evaluation.tuning import average_jct_ms, best_in_hindsight, check_seeds, describe, tune
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags

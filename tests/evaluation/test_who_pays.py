@@ -89,10 +89,7 @@ def test_runs_that_a_policy_cut_off_are_no_part_of_a_recurring_jobs_mean() -> No
 
 
 def test_a_recurring_job_has_its_spread_over_seeds_its_worst_run_and_a_paired_ratio() -> None:
-    runs = (
-        run_of(("q", "q"), (2_000, 4_000), (1_000, 3_000)),
-        run_of(("q",), (6_000,), (3_000,)),
-    )
+    runs = (run_of(("q", "q"), (2_000, 4_000), (1_000, 3_000)), run_of(("q",), (6_000,), (3_000,)))
     first, second = _groups(*runs)["q"]
     # The seeds' means under the first policy are 3 and 6 s, the sums 6 and 6; the second's 4 and 3.
     assert first.spread_s == pytest.approx(3 / math.sqrt(2))

@@ -8,13 +8,7 @@ import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.cluster.trace import Trace
-from parcae.evaluation.who_pays import (
-    LATER,
-    PROMISE,
-    deadline_counts,
-    later_counts,
-    paired_jobs,
-)
+from parcae.evaluation.who_pays import LATER, PROMISE, deadline_counts, later_counts, paired_jobs
 from tests.metrics.hand_made import cut_off, trace
 
 _WHOLE = trace(arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, 3_000, 9_500), clock_ms=10_000)
