@@ -41,6 +41,8 @@ from tests.cli.running import refused
             "parcae compare toy --world executors --faults failures=0.1",
             "exists in the world of cores only",
         ),
+        ("parcae size toy --cores 4,2 --arrivals batch", "--cores: give every size once"),
+        ("parcae size toy --cores 2,4 --plot s.bmp", "s.bmp: give the picture one of the endings"),
         ("parcae size toy --cores 2 --arrivals batch --faults lost=-1", "greater than or equal"),
         ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
         ("parcae compare toy --policies fair,", "'fair,' leaves a name empty"),

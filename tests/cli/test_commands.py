@@ -15,6 +15,7 @@ import pytest
 from rich.text import Text
 
 from parcae.base.files import locked_folder
+from parcae.cli.table import COMMANDS
 from parcae.evaluation.benchmark import _case
 from parcae.policies.compiled import CompiledPlanner
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -217,35 +218,7 @@ def test_characters_that_the_encoding_of_the_output_lacks_lose_no_result(tmp_pat
     assert "Largest jobs" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "",
-        "workload",
-        "workload import spark-events",
-        "workload import spark-history",
-        "workload import csv",
-        "simulate",
-        "compare",
-        "compare-logs",
-        "spark",
-        "spark build",
-        "spark conf",
-        "spark submit",
-        "spark jar",
-        "spark doctor",
-        "export",
-        "bench simulator",
-        "bench service",
-        "serve",
-        "replay",
-        "policies",
-        "learn",
-        "reproduce",
-        "tune",
-        "train",
-    ],
-)
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_every_command_has_help_and_most_an_example(tmp_path: Path, command: str) -> None:
     done = run(f"parcae {command} --help", tmp_path)
     assert done.returncode == 0
@@ -436,16 +409,6 @@ def test_an_import_does_not_replace_what_it_reads(tmp_path: Path) -> None:
             "would replace what the command reads",
         )
     assert log.read_bytes() == small_log()
-
-
-def test_helps_name_the_logs_and_the_keys_that_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    for command in ("compare-logs", "learn", "workload import spark-events"):
-        assert "or plan | shape" in run(f"parcae {command} --help", tmp_path).stdout
-    spark = run("parcae workload import spark-events --help", tmp_path).stdout
-    assert "Spark 1.3 to 4.x; plain, zstd, lz4 or gzip" in spark
 
 
 def test_simulate_draws_the_runs_of_every_policy_on_one_page(tmp_path: Path) -> None:

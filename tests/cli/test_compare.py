@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
 
 import polars as pl
 import pytest
-from rich.console import Console
-from rich.table import Table
 from typer.testing import CliRunner
 
 from parcae.base.errors import ConfigError, InputError
 from parcae.cli.main import app
-from parcae.cli.tables import print_whole
 from parcae.workloads.archive import BUNDLED, write_workload
 from parcae.workloads.synthetic import toy_workload
 
@@ -128,17 +124,6 @@ def test_a_picture_of_logs_that_fails_loses_no_table(
 def test_no_policy_is_no_wish_for_the_default_ones(command: str) -> None:
     done = CliRunner().invoke(app, [*command.split(), ""])
     assert isinstance(done.exception, InputError), done.output
-
-
-def test_a_table_wider_than_the_terminal_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    table = Table("policy", "what it is")
-    table.add_row("weighted-fair:tuned", "a cell that is longer than the terminal is wide")
-    stream = io.StringIO()
-    monkeypatch.setattr("sys.stdout", stream)
-    print_whole(table)
-    assert "a cell that is longer than the terminal is wide" in stream.getvalue()
-    assert Console().width == 20
 
 
 def test_learn_prints_its_warnings_before_it_begins(

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from parcae.workloads.archive import BUNDLED
-from tests.cli.running import ran, run
+from tests.cli.running import ran
 
 _COMMAND = (
     "parcae size toy --cores 2,4 --policies fifo,fair --arrivals poisson:5s --jobs 5 --seeds 2 "
@@ -66,24 +66,6 @@ def test_logs_are_resampled_and_grow(tmp_path: Path) -> None:
         assert result["settings"]["block"] == 5
         loads.append(result["load"]["2"])
     assert loads[1] == pytest.approx(2 * loads[0], rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        '--target "p95 > 1s"',
-        "--cores 4,2",
-        "--arrivals load:0.8",
-        "--plot s.bmp",
-        "--json missing/s.json",
-        "--price -1",
-        "--block 3",
-    ],
-)
-def test_what_cannot_be_done_is_refused_in_one_line(tmp_path: Path, options: str) -> None:
-    done = run(f"{_COMMAND} {options}", tmp_path)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_faults_make_jobs_longer_at_every_size(tmp_path: Path) -> None:

@@ -17,14 +17,6 @@ def test_a_catalogue_in_a_pipe_is_not_cut(
     assert usage in capsys.readouterr().out
 
 
-def test_rows_in_a_pipe_are_not_cut(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    print_rows("title", ["job", "time"], [["x" * 60, "1.0"]])
-    assert "x" * 60 in capsys.readouterr().out
-
-
 def test_names_have_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     name = "plan:weighted-fair:-1:100:2"
     print_rows(name, ["policy"], [[name]])

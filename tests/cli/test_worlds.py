@@ -116,20 +116,6 @@ def test_cores_and_executors_are_one_number() -> None:
         _ = SizeOptions(cores="2..4").size
 
 
-@pytest.mark.parametrize("command", ["simulate", "compare", "bounds", "tune", "train", "learn"])
-def test_every_command_that_takes_a_workload_chooses_the_world(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    help_text = CliRunner().invoke(app, [command, "--help"]).output
-    for option in (
-        "--world",
-        "--cores",
-        *(["--estimate-error", "--unknown-share"] if command != "bounds" else []),
-    ):
-        assert option in help_text
-
-
 def test_simulate_says_the_world_and_what_a_name_became() -> None:
     words = ("simulate", "toy", "--cores", "2", "--jobs", "3", "--json", "--policy")
     rows = _invoke(*words, "fifo,fair,weighted-fair:-1")

@@ -10,15 +10,14 @@ import pytest
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.state import ExecutorClass
-from parcae.decima.catalog import WIDE_ALPHAS, make_policy
+from parcae.decima.catalog import make_policy
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import comparison_table, write_comparison
 from parcae.evaluation.report import summary_sentence, write_report
-from parcae.evaluation.tuning import NUM_TUNING_SEEDS, average_jct_ms, tune
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.synthetic import RandomDags, chain, random_dags
-from parcae.workloads.workload import TUNING_SEED_START, RandomStreams, Workload, draw_sequence
+from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 
 _WORKLOAD = random_dags(
     RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up"
@@ -77,27 +76,6 @@ def test_classes_whose_memory_has_no_bound_have_no_column_of_unused_memory() -> 
     assert headings(1.0) == [*headings(math.inf), "memory unused"]
 
 
-def test_later_jobs_are_counted_job_by_job_on_the_same_seed() -> None:
-    names = ["fair", "fifo"]
-    comparison = compare(
-        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6), names, num_seeds=3, processes=1
-    )
-    ratios = []
-    for seed in range(3):
-        sequence = draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed))
-        fair, fifo = (
-            simulate(sequence, make_policy(name, 8), _CONFIG, seed).completion_ms for name in names
-        )
-        ratios += (fifo / fair).tolist()
-    fifo_result = comparison.policies[1]
-    later = fifo_result.estimates["later_than_first_share"].mean
-    promised = fifo_result.estimates["later_than_first_by_10_percent_share"].mean
-    assert 0 < later < 1
-    assert later == pytest.approx(sum(ratio > 1.05 for ratio in ratios) / 18)
-    assert promised == pytest.approx(sum(ratio > 1.1 for ratio in ratios) / 18)
-    assert fifo_result.numbers["worst_ratio_to_first"] == pytest.approx(max(ratios))
-
-
 def test_one_process_and_two_give_the_same_numbers() -> None:
     one, two = (
         compare(
@@ -111,17 +89,6 @@ def test_one_process_and_two_give_the_same_numbers() -> None:
     assert one.to_json() == two.to_json()
     assert one.jobs.equals(two.jobs)
     assert one.runs.equals(two.runs)
-
-
-def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:
-    (alpha,) = tune(_WORKLOAD, "weighted-fair", _CONFIG, "batch", 6).best
-    seeds = [TUNING_SEED_START + row for row in range(NUM_TUNING_SEEDS)]
-    sequences = [draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed)) for seed in seeds]
-    costs = {
-        a: average_jct_ms(make_policy(f"weighted-fair:{a}", 8), sequences, _CONFIG, seeds)
-        for a in WIDE_ALPHAS
-    }
-    assert costs[alpha] == min(costs.values())
 
 
 def test_the_oracle_is_at_least_as_good_as_the_tuned_policy_on_every_seed() -> None:

@@ -191,12 +191,6 @@ def test_names_from_outside_cannot_break_the_page(page: str) -> None:
     assert "parcae compare &#39;a b&#39;" in page
 
 
-def test_the_library_is_inlined_once_and_nothing_is_fetched(page: str) -> None:
-    assert page.count("plotly.js v") == 1
-    assert '<script src="' not in page
-    assert "cdn.plot.ly/plotly" not in page
-
-
 def test_the_bounds_stand_beside_the_best_that_was_reached(page: str) -> None:
     assert "average JCT below 2.5 s" in page
     assert "makespan below 4.0 s; the best here are 5.5 s and 7.0 s." in page

@@ -7,11 +7,11 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.decima.catalog import ALPHAS, HEURISTICS, make_policy
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.policies import resolve_policies
-from parcae.evaluation.tuning import average_jct_ms, best_in_hindsight, check_seeds, describe, tune
+from parcae.evaluation.tuning import check_seeds, describe, tune
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
-from parcae.workloads.workload import TUNING_SEED_START, RandomStreams, draw_sequence
+from parcae.workloads.workload import TUNING_SEED_START
 
 _WORKLOAD = random_dags(
     RandomDags(num_jobs=12, mean_tasks=5.0), np.random.default_rng(0), "made up"
@@ -62,17 +62,6 @@ def test_a_cap_is_tuned_to_the_best_of_all_caps() -> None:
     ]
     assert policy.params == make_policy(f"static:{sweep.best[0]:g}", 6).params
     assert policy.name == "static:tuned"
-
-
-def test_hindsight_is_at_least_as_good_as_every_cap() -> None:
-    sequence = draw_sequence(_WORKLOAD, "poisson:2s", 5, 6, RandomStreams(4))
-    best = average_jct_ms(
-        best_in_hindsight(sequence, _CONFIG, 4, "srpt-cap:oracle"), [sequence], _CONFIG, [4]
-    )
-    assert all(
-        best <= average_jct_ms(make_policy(f"srpt-cap:{n}", 6), [sequence], _CONFIG, [4])
-        for n in range(1, 7)
-    )
 
 
 def test_policies_without_a_parameter_to_tune_are_refused() -> None:

@@ -79,7 +79,7 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
         remark = f" ({', '.join(remarks)})" if remarks else ""
         caption = f"mean JCT B / A over {pairs}: {with_interval(comparison.ratio)}{remark}"
     rows = [[heading, cell(a), cell(b)] for heading, cell in _SUMMARY_ROWS]
-    headings = ("", f"A: {a.path}", f"B: {b.path}")
+    headings = ["", f"A: {a.path}", f"B: {b.path}"]
     yield rows_table("Two runs on a real cluster", headings, rows, caption)
     rows = [
         [
@@ -90,7 +90,7 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
         ]
         for row in comparison.names
     ]
-    headings = ("job", "in A", "in B", "pairs", "mean JCT A", "mean JCT B", "B / A")
+    headings = ["job", "in A", "in B", "pairs", "mean JCT A", "mean JCT B", "B / A"]
     caption = (
         "means and ratios are over pairs: jobs of the same name, in order of submission, that "
         "completed in both runs"
@@ -105,7 +105,7 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
     if rows:
         more = len(rows) - _NUM_LISTED
         caption = f"and {more} more; --json lists all" if more > 0 else ""
-        headings = ("job", "only in", "number", "submitted", "outcome")
+        headings = ["job", "only in", "number", "submitted", "outcome"]
         yield rows_table("Without a counterpart", headings, rows[:_NUM_LISTED], caption)
 
 

@@ -794,8 +794,10 @@ def _picture(sizing: Sizing) -> Figure:
         for label, sizes, results in lines:
             # Intervals of few runs may reach below 0, which no time or cost does, and rounding can
             # leave the mean of equal shares outside theirs by 1e-16.
-            means, *ends = with_distances([result.of(name).within(0.0) for result in results])
-            ends = np.maximum(0.0, ends)
+            means, below, above = with_distances(
+                [result.of(name).within(0.0) for result in results]
+            )
+            ends = np.maximum(0.0, [below, above])
             axis.errorbar(sizes, means, yerr=ends, marker="o", capsize=3, label=in_legend(label))
     if target is not None:
         label = f"target {target.limit:.15g}" + (" s" if is_time else "")
