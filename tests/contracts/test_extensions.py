@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 
 import parcae
 from parcae.base.errors import ConfigError, PolicyError
+from parcae.base.extensions import Extension
 from parcae.cli.main import app
 from parcae.decima.learning.simulators import costing_for
 from parcae.learning.scenario import Scenario
 from parcae.learning.tune import tune_rule
+from parcae.policies import registry
 from parcae.policies.registry import PolicyEntry, all_policies, named_policy, register
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation.policies import resolve_packing
@@ -27,6 +29,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.objectives import FinishedJobs, objective_cost, parse_objective
 from parcae.simulation.simulator import simulate
 from parcae.workloads import readers
+from parcae.workloads.archive import load_workload
 from parcae.workloads.archive import read_workload as read_file
 from parcae.workloads.readers import read_workload
 from tests.conftest import batch, job
@@ -228,3 +231,25 @@ def test_unknown_and_repeated_names_are_refused(mine: ModuleType) -> None:
         objectives.register_objective("makespan", mine.median_jct)
     with pytest.raises(ConfigError, match="already"):
         readers.register_reader(readers.find_reader("alibaba"))
+
+
+def test_a_policy_that_two_packages_bring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def brings(world: str) -> Extension:
+        entry = PolicyEntry("mine", "", "", lambda name, setting: None, (world,))
+        return Extension(policies=(entry,))
+
+    found = {"one (one:A)": brings("cores"), "two (two:B)": brings("executors")}
+    monkeypatch.setattr("parcae.base.extensions.extensions", lambda: found)
+    registry._installed.cache_clear()
+    assert "mine" in {entry.name for entry in registry.entries()}
+    registry._installed.cache_clear()
+    found["three (three:C)"] = brings("executors")
+    said = (
+        r"two packages bring a policy 'mine' for the world of executors: two \(two:B\) and three "
+        r"\(three:C\); uninstall one of them"
+    )
+    with pytest.raises(ConfigError, match=said):
+        named_policy("fair", load_workload("toy"), SimulationConfig())
+    # The next one to ask finds what is installed.
+    monkeypatch.undo()
+    assert named_policy("fair", load_workload("toy"), SimulationConfig())

@@ -1,7 +1,4 @@
-"""Compare two runs of one workload on a real cluster job by job, for example before and after.
-
-`compare_logs` reads two event logs and compares them; `compare_runs` compares runs already read.
-"""
+"""Compare two runs of one workload on a real cluster job by job, for example before and after."""
 
 from __future__ import annotations
 
