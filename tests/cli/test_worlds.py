@@ -138,18 +138,7 @@ def test_a_wake_up_after_the_last_completion_is_not_in_the_makespan_of_cores(
 
 
 def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:
-    words = [
-        "compare",
-        "toy",
-        "--policies",
-        "fair,fifo,sjf-cp",
-        "--cores",
-        "2",
-        "--jobs",
-        "3",
-        "--seeds",
-        "2",
-    ]
+    words = "compare toy --policies fair,fifo,sjf-cp --cores 2 --jobs 3 --seeds 2".split()
     done = CliRunner().invoke(
         app, [*words, "--json", str(tmp_path / "c.json"), "--report", str(tmp_path / "r.html")]
     )
@@ -395,19 +384,7 @@ def test_the_list_of_policies_names_their_worlds() -> None:
 
 
 def test_the_speed_of_the_world_of_cores() -> None:
-    words = (
-        "bench",
-        "simulator",
-        "--workload",
-        "toy",
-        "--policy",
-        "fair,srpt",
-        "--jobs",
-        "5",
-        "--runs",
-        "1",
-        "--json",
-    )
+    words = "bench simulator --workload toy --policy fair,srpt --jobs 5 --runs 1 --json".split()
     result = json.loads(CliRunner().invoke(app, list(words)).stdout)
     assert result["world"] == "cores"
     assert set(result["policies"]) == {"fair", "srpt"}
