@@ -15,7 +15,18 @@ from parcae.cli.main import app
 from parcae.workloads.archive import BUNDLED, write_workload
 from parcae.workloads.synthetic import toy_workload
 
-_COMMAND = "compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3".split()
+_COMMAND = [
+    "compare",
+    "toy",
+    "--policies",
+    "fair,fifo",
+    "--executors",
+    "2",
+    "--jobs",
+    "4",
+    "--seeds",
+    "3",
+]
 
 
 def test_the_table_and_the_files_say_who_pays(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,18 @@ def test_a_wake_up_after_the_last_completion_is_not_in_the_makespan_of_cores(
 
 
 def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:
-    words = "compare toy --policies fair,fifo,sjf-cp --cores 2 --jobs 3 --seeds 2".split()
+    words = [
+        "compare",
+        "toy",
+        "--policies",
+        "fair,fifo,sjf-cp",
+        "--cores",
+        "2",
+        "--jobs",
+        "3",
+        "--seeds",
+        "2",
+    ]
     done = CliRunner().invoke(
         app, [*words, "--json", str(tmp_path / "c.json"), "--report", str(tmp_path / "r.html")]
     )
@@ -205,7 +217,7 @@ def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(
 
 
 def test_training_by_gradients_serves_several_settings(tmp_path: Path) -> None:
-    words = ["train", "toy", "--world", "executors", "--network", "decima", "--jobs", "3"]
+    words = shlex.split("train toy --world executors --network decima --jobs 3")
     also = ["--also", "jobs=2 executors=4 moving_delay_ms=0 warmup_delay_ms=7"]
     also += ["--also", "workload=synthetic jobs=2"]
     small = ["--set", "num_groups=1", "--set", "group_size=2", "--set", "num_selection=8"]
@@ -234,7 +246,7 @@ def test_another_workload_of_a_training_has_the_models_and_deadlines_of_the_firs
         raise ConfigError("the settings are known")
 
     monkeypatch.setattr("parcae.cli.train.tune_rule", noted)
-    words = ["tune", "toy", "--parallelism-model", "decima-cluster", "--world", "executors"]
+    words = shlex.split("tune toy --parallelism-model decima-cluster --world executors")
     words += ["--deadlines", str(tmp_path / "deadlines.csv"), "--also", "workload=synthetic"]
     assert "the settings are known" in _refused(*words, "-o", str(tmp_path / "x.safetensors"))
     assert [one.workload.name for one in settings] == ["toy", "synthetic"]
@@ -384,7 +396,19 @@ def test_the_list_of_policies_names_their_worlds() -> None:
 
 
 def test_the_speed_of_the_world_of_cores() -> None:
-    words = "bench simulator --workload toy --policy fair,srpt --jobs 5 --runs 1 --json".split()
+    words = [
+        "bench",
+        "simulator",
+        "--workload",
+        "toy",
+        "--policy",
+        "fair,srpt",
+        "--jobs",
+        "5",
+        "--runs",
+        "1",
+        "--json",
+    ]
     result = json.loads(CliRunner().invoke(app, list(words)).stdout)
     assert result["world"] == "cores"
     assert set(result["policies"]) == {"fair", "srpt"}

@@ -76,20 +76,19 @@ _LEGEND_COLUMNS = 4
 
 
 class Bars(NamedTuple):
-    """Bars of a panel, as columns. Times are integers in any unit.
+    """Bars of a panel, as columns. Times are in the unit of the time axis.
 
     Args:
         row: int64[num_bars], the row.
-        start: int64[num_bars].
-        finish: int64[num_bars].
+        start, finish: numbers[num_bars].
         job: int64[num_bars], gives the colour and the name; or OTHER.
         height: int64[num_bars], number of rows from `row` upwards. None: one each; only then are
             many bars drawn as a raster.
     """
 
     row: Int64Array
-    start: Int64Array
-    finish: Int64Array
+    start: npt.NDArray[Any]
+    finish: npt.NDArray[Any]
     job: Int64Array
     height: Int64Array | None = None
 
@@ -109,7 +108,7 @@ class Panel:
         bars: who uses the rows.
         names: by job, what is shown on the page when the mouse is over its bars.
         low: where the first row begins on the axis: -0.5 if ticks name rows, 0 if they count them.
-        completions: int64[num_completed], when jobs completed; None for no lines.
+        completions: numbers[num_completed], when jobs completed; None for no lines.
         has_lines: whether white lines set the rows of a raster apart.
     """
 
@@ -118,7 +117,7 @@ class Panel:
     bars: Bars
     names: Sequence[str]
     low: float = -0.5
-    completions: Int64Array | None = None
+    completions: npt.NDArray[Any] | None = None
     has_lines: bool = False
 
     @property
@@ -148,15 +147,13 @@ class Chart:
         panels: at least one, with a common time axis.
         end: end of the time axis.
         time_label: label of the time axis.
-        per_unit: how many units of the bars' times are one unit of the time axis.
         height_in: height of a panel in a picture, in inches.
     """
 
     title: str
     panels: Sequence[Panel]
-    end: int
+    end: float
     time_label: str
-    per_unit: int = 1
     height_in: float = 1.3
 
     @property
@@ -196,7 +193,7 @@ def merged(bars: Bars) -> Bars:
         return bars
     gap = bars.start[1:] - bars.finish[:-1]
     is_same = (bars.row[1:] == bars.row[:-1]) & (bars.job[1:] == bars.job[:-1])
-    is_near = gap <= _RESOLUTION * max(1, int(bars.finish.max()))
+    is_near = gap <= _RESOLUTION * bars.finish.max()
     first = np.flatnonzero(np.concatenate([[True], ~(is_same & is_near)]))
     last = np.append(first[1:], len(bars.row)) - 1
     return bars.take(first)._replace(finish=bars.finish[last])
@@ -216,7 +213,7 @@ def raster(bars: Bars, shown: Int64Array, num_columns: int, end: float) -> Int64
     moment = (columns + (0.5 + (columns + rows) * _GOLDEN_RATIO) % 1.0) * (end / num_columns)
     # One search serves all rows: each begins behind the end of the one before.
     row = np.searchsorted(shown, bars.row)
-    length = 1 + max(end, int(bars.finish.max()))
+    length = 1 + max(end, bars.finish.max())
     latest = np.searchsorted(length * row + bars.start, length * rows + moment, side="right") - 1
     # The latest bar that started before the moment; the row is busy if the bar still lasts.
     is_busy = (latest >= 0) & (row[latest] == rows) & (bars.finish[latest] > moment)
@@ -235,7 +232,7 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
         is_many = panel.bars.height is None and len(few.row) > MAX_BARS
         figure.add_trace(_heatmap(chart, panel) if is_many else _bars(chart, panel, few), row, 1)
         if panel.completions is not None:
-            done = (panel.completions / chart.per_unit).tolist()
+            done = panel.completions.tolist()
             # One trace holds all lines; None separates them.
             lines = {
                 "type": "scatter",
@@ -253,8 +250,8 @@ def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
         figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1, **step)
     set_style(figure, chart_text(chart.title), 80 + (210 if count == 1 else 150) * count)
     figure.update_layout(barmode="overlay", bargap=0, showlegend=False)
-    last = end or chart.end / chart.per_unit
-    figure.update_xaxes(showgrid=False, zeroline=False, range=[0, chart.margin * last])
+    last = chart.margin * (end or chart.end)
+    figure.update_xaxes(showgrid=False, zeroline=False, range=[0, last])
     figure.update_yaxes(showgrid=False, zeroline=False)
     figure.update_xaxes(title=chart.time_label, row=count, col=1)
     return figure
@@ -271,8 +268,8 @@ def _bars(chart: Chart, panel: Panel, bars: Bars) -> dict[str, Any]:
         "type": "bar",
         "orientation": "h",
         "y": (panel.low + bars.row + height / 2).tolist(),
-        "base": (bars.start / chart.per_unit).tolist(),
-        "x": ((bars.finish - bars.start) / chart.per_unit).tolist(),
+        "base": bars.start.tolist(),
+        "x": (bars.finish - bars.start).tolist(),
         "width": (stretch * height).tolist(),
         "marker": {
             "color": [job_color(job) for job in jobs],
@@ -291,7 +288,7 @@ def _heatmap(chart: Chart, panel: Panel) -> dict[str, Any]:
     grid = raster(panel.shown_bars(), shown, _PAGE_COLUMNS, chart.end)
     colors = min(len(panel.names), _NUM_COLORS)
     index = np.where(grid == OTHER, colors, grid % _NUM_COLORS)
-    step = chart.end / chart.per_unit / _PAGE_COLUMNS
+    step = chart.end / _PAGE_COLUMNS
     # Every job has a part of the scale to itself, with its colour at both ends.
     edges = np.linspace(0, 1, colors + 2).repeat(2)[1:-1].tolist()
     scale = [job_color(job) for job in (*range(colors), OTHER) for _ in range(2)]
@@ -365,7 +362,7 @@ def write_gantt(
 
 
 def _write_page(charts: Sequence[Chart], path: Path) -> None:
-    end = max(chart.end / chart.per_unit for chart in charts)
+    end = max(chart.end for chart in charts)
     pages = [
         # The first chart brings the library.
         chart_html(gantt_figure(chart, end), include_plotlyjs=not row)
@@ -374,9 +371,8 @@ def _write_page(charts: Sequence[Chart], path: Path) -> None:
     write_text(path, "\n".join(["<!doctype html><meta charset=utf-8>", *pages]) + "\n")
 
 
-def _draw(axis: Any, panel: Panel, chart: Chart, end: int) -> None:
+def _draw(axis: Any, panel: Panel, chart: Chart, end: float) -> None:
     """Draw a panel of a picture on matplotlib axes whose time ends at `end`."""
-    end_time = end / chart.per_unit
     if panel.bars.height is None:
         grid = raster(panel.shown_bars(), panel.shown_rows(), _PICTURE_COLUMNS, end)
         # The jobs, then grey for other work, then white for idle rows.
@@ -387,31 +383,31 @@ def _draw(axis: Any, panel: Panel, chart: Chart, end: int) -> None:
             aspect="auto",
             interpolation="nearest",
             origin="lower",
-            extent=(0, end_time, *panel.span),
+            extent=(0, end, *panel.span),
         )
         if panel.has_lines:
             edges = panel.low + np.arange(1, panel.num_rows)
-            axis.hlines(edges, 0, end_time, color="white", linewidth=1)
+            axis.hlines(edges, 0, end, color="white", linewidth=1)
     else:
         bars, height = panel.bars, panel.bars.height
         axis.barh(
             panel.low + bars.row + height / 2,
-            (bars.finish - bars.start) / chart.per_unit,
+            bars.finish - bars.start,
             height,
-            bars.start / chart.per_unit,
+            bars.start,
             color=[job_color(job) for job in bars.job.tolist()],
             edgecolor="white",
             linewidth=0.5,
         )
     if panel.completions is not None:
         axis.vlines(
-            panel.completions / chart.per_unit,
+            panel.completions,
             *panel.span,
             color=COMPLETION_COLOR,
             linewidth=0.7,
             alpha=_line_opacity(len(panel.completions)),
         )
-    axis.set(xlim=(0, chart.margin * end_time), ylim=panel.span)
+    axis.set(xlim=(0, chart.margin * end), ylim=panel.span)
     axis.set_ylabel(as_label(panel.label), fontsize=8)
     axis.yaxis.get_major_locator().set_params(integer=True)
     axis.spines[["top", "right"]].set_visible(False)
@@ -460,17 +456,16 @@ def _chart(name: str, run: RecordedRun, keys: Sequence[JobKey], names: Sequence[
         "core",
         # A run without any task has no core: its chart is an empty row.
         max(1, run.num_cores),
-        Bars(tasks["core"], tasks["start_ms"], tasks["finish_ms"], job),
+        Bars(tasks["core"], tasks["start_ms"] / MS_PER_S, tasks["finish_ms"] / MS_PER_S, job),
         names,
-        completions=np.array(done, np.int64),
+        completions=np.array(done) / MS_PER_S,
         has_lines=run.num_cores <= _MANY_CORES,
     )
     return Chart(
         _heading(name, run),
         [panel],
-        max(1, run.makespan_ms),
+        max(1, run.makespan_ms) / MS_PER_S,
         "time since the first submission (s)",
-        MS_PER_S,
         _HIGH_IN if run.num_cores >= _MANY_CORES else _LOW_IN,
     )
 
@@ -490,17 +485,18 @@ def cluster_chart(trace: Trace, name: str = "") -> Chart:
     if trace.tasks is None:
         raise ConfigError("a Gantt chart needs recorded tasks: simulate with record=True")
     tasks = np.asarray(trace.tasks, TASK_RECORD)
-    bars = Bars(tasks["executor"], tasks["start_ms"], tasks["finish_ms"], tasks["job"])
+    times_s = (tasks[name] / MS_PER_S for name in ("start_ms", "finish_ms"))
+    bars = Bars(tasks["executor"], *times_s, tasks["job"])
     panel = Panel(
         trace.unit,
         trace.num_executors,
         bars,
         [f"{job}: {text}" for job, text in enumerate(trace.job_names)],
-        completions=trace.completion_ms[trace.completion_ms != NOT_COMPLETED],
+        completions=trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S,
     )
     end_ms = max(1, last_completion_ms(trace))
     title = f"{name or trace.policy}: {_results(trace, end_ms)}"
-    return Chart(title, [panel], end_ms, "time (s)", MS_PER_S)
+    return Chart(title, [panel], end_ms / MS_PER_S, "time (s)")
 
 
 def _results(trace: Trace, end_ms: int) -> str:

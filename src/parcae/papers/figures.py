@@ -1427,13 +1427,12 @@ def _completed(
 def _chart(name: str, trace: Trace) -> Chart:
     """The chart of a schedule: one bar per task, by executor, with a colour for each stage."""
     tasks: Any = trace.tasks
-    executor, start_ms, finish_ms, stage = (
-        tasks[key] for key in ("executor", "start_ms", "finish_ms", "stage")
-    )
-    bars = Bars(executor, start_ms, finish_ms, stage, np.ones(len(tasks), np.int64))
+    start_s, finish_s = (tasks[key] / MS_PER_S for key in ("start_ms", "finish_ms"))
+    height = np.ones(len(tasks), np.int64)
+    bars = Bars(tasks["executor"], start_s, finish_s, tasks["stage"], height)
     panel = Panel("executor", NUM_EXECUTORS, bars, _STAGES)
-    end_ms = makespan_ms(trace)
-    return Chart(f"{name}: {end_ms / MS_PER_S:.1f} s", [panel], end_ms, "time (s)", MS_PER_S)
+    end_s = makespan_ms(trace) / MS_PER_S
+    return Chart(f"{name}: {end_s:.1f} s", [panel], end_s, "time (s)")
 
 
 def join_parts(request: Request) -> list[Part]:
