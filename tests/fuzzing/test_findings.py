@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from parcae.base.errors import FormatError
-from parcae.decima.tpch import dags_beside, parents_by_stage, read_tpch_profiles
+from parcae.decima.tpch import read_tpch_profiles
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.service.record import read_recording
 from parcae.workloads.job_sets import read_job_sets
@@ -33,20 +33,25 @@ def test_a_duration_of_tpch_that_overflows(tmp_path: Path) -> None:
 
     path = tmp_path / "p.json"
     path.write_text(_with("tpch-profiles json", change))
-    with pytest.raises(FormatError, match=r"p\.json: 2g/q1, stage 0: a duration of first_wave is"):
+    with pytest.raises(FormatError, match=r"2g/q1: task_durations_ms\.0\.first_wave\.2\.0: "):
         read_tpch_profiles(path)
 
 
-@pytest.mark.parametrize("line", [f"      children: [{'9' * 5_000}]", "    - name: " + "9" * 5_000])
-def test_a_dag_with_numbers_of_thousands_of_digits(line: str, tmp_path: Path) -> None:
-    (tmp_path / "queries.yaml").write_text(f"graphs:\n  - name: Q1\n{line}\n")
-    with pytest.raises(FormatError, match=r"queries\.yaml:3: "):
-        dags_beside(tmp_path)
-
-
-def test_a_dag_of_too_many_stages_names_its_place() -> None:
-    with pytest.raises(FormatError, match="p: a DAG of 10,001 stages"):
-        parents_by_stage("p", [(0, 10_000)])
+@pytest.mark.parametrize(
+    "dag",
+    [
+        {"queries.yaml": "graphs:\n  - name: Q1\n      children: [" + "9" * 5_000 + "]\n"},
+        {"queries.yaml": "graphs:\n  - name: Q1\n    - name: " + "9" * 5_000 + "\n"},
+        {"query_dag.json": '{"query_number": {"1": "[(0, 999999999)]"}}'},
+    ],
+)
+def test_a_dag_with_numbers_that_are_too_large(dag: dict[str, str], tmp_path: Path) -> None:
+    stage = {"num_tasks": 1, "average_runtime_ms": 1}
+    (tmp_path / "tpch_profiles.json").write_text(json.dumps({"tpch_q1_2g_maxCores_5": [stage]}))
+    for name, text in dag.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(FormatError, match=r"queries\.yaml:3: |this query has 1,000,000,000"):
+        read_tpch_profiles(tmp_path)
 
 
 @pytest.mark.parametrize(
