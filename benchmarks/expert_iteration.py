@@ -32,9 +32,8 @@ from parcae.base.texts import MS_PER_S
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE
-from parcae.decima.rollouts.policy import RolloutPolicy
-from parcae.decima.rollouts.race import Budget, Clock, mean_differences
-from parcae.decima.rollouts.runs import RolloutRuns, Sampler
+from parcae.decima.rollouts.policy import RolloutPolicy, RolloutRuns, Sampler
+from parcae.decima.rollouts.race import Clock, mean_differences
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig
@@ -287,10 +286,9 @@ class Gathering:
 
     def _judgement(self, observation: Observation, options: list[Decision]) -> tuple[Rows, Rows]:
         """Mean difference of every candidate from the base's decision in s, standard errors."""
-        self._runs.fit(observation)
-        play = self.policy.planner.rollouts_from(observation)
-        sampler = Sampler(self._runs, observation, options, play, Clock(Budget()))
-        costs = sampler(list(range(len(options))), _SAMPLES)
+        runs = self._runs
+        sampler = Sampler(runs, observation, options, self.policy.planner.player, Clock())
+        costs = sampler(runs.present, list(range(len(options))), _SAMPLES)
         assert costs is not None
         means, errors = mean_differences(costs / MS_PER_S)
         return means.astype(np.float32), errors.astype(np.float32)

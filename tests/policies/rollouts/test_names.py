@@ -6,7 +6,6 @@ import pytest
 
 from parcae.base.errors import PolicyError
 from parcae.decima.rollouts.names import split_plan
-from parcae.decima.rollouts.race import Budget
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.names import PolicyName
 from parcae.policies.registry import named_policy
@@ -32,8 +31,7 @@ from parcae.workloads.archive import load_workload
 def test_a_name_has_a_base_a_budget_and_threads(
     text: str, base: str, ms: float | None, num_threads: int
 ) -> None:
-    parts = split_plan(PolicyName(text))
-    assert (parts.base, parts.budget) == (PolicyName(base), Budget(ms, num_threads))
+    assert split_plan(PolicyName(text)) == (PolicyName(base), ms, num_threads)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.decima.rollouts.race import ROUNDS, Budget, Clock, Costs, choose, mean_differences, race
-
-#: A budget of 100 ms.
-_TENTH = Budget(100.0)
+from parcae.decima.rollouts.race import ROUNDS, Clock, Costs, choose, mean_differences, race
 
 
 class _Samples:
@@ -29,33 +26,24 @@ class _Samples:
         return self._means[rows][:, None] + common + noise
 
 
-def _run(samples: _Samples, num_options: int, budget: Budget | None = None) -> int:
-    budget = budget or Budget()
-    return race(samples, num_options, budget, Clock(budget))
-
-
-def test_the_best_option_wins() -> None:
-    samples = _Samples([0.0, 3.0, -2.0, 1.0])
-    assert _run(samples, 4) == 2
-
-
-def test_no_option_wins_that_is_not_surely_better() -> None:
-    wins = [_run(_Samples([0.0, 0.0], spread=1.0), 2) for _ in range(1)]
-    assert wins == [0]
-    assert _run(_Samples([0.0, 5.0, 7.0]), 3) == 0
-
-
-def test_options_that_are_worse_leave_early() -> None:
-    samples = _Samples([0.0, 20.0, -1.0, 30.0])
-    _run(samples, 4)
-    assert samples.counts[1] == samples.counts[3] == ROUNDS[0]
-    assert samples.counts[2] == sum(ROUNDS)
-
-
-def test_the_race_ends_when_only_the_base_is_left() -> None:
-    samples = _Samples([0.0, 50.0, 60.0])
-    assert _run(samples, 3) == 0
-    assert samples.counts.tolist() == [ROUNDS[0]] * 3
+@pytest.mark.parametrize(
+    ("means", "winner", "counts"),
+    [
+        # The best option wins, if it is surely better than the base; worse ones leave early.
+        ([0.0, 3.0, -2.0, 1.0], 2, {2: sum(ROUNDS)}),
+        ([0.0, 20.0, -1.0, 30.0], 2, {1: ROUNDS[0], 2: sum(ROUNDS), 3: ROUNDS[0]}),
+        ([0.0, 0.0], 0, {}),
+        # The race ends when only the base is left.
+        ([0.0, 5.0, 7.0], 0, {0: ROUNDS[0]}),
+        ([0.0, 50.0, 60.0], 0, dict.fromkeys(range(3), ROUNDS[0])),
+    ],
+)
+def test_an_option_wins_that_is_surely_better(
+    means: list[float], winner: int, counts: dict[int, int]
+) -> None:
+    samples = _Samples(means)
+    assert race(samples, len(means), Clock()) == winner
+    assert {row: samples.counts[row] for row in counts} == counts
 
 
 class _Slow(_Samples):
@@ -73,11 +61,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock of 100 ms, which only rollouts of `_Slow` move."""
     monkeypatch.setattr(_Slow, "now_s", 0.0)
     monkeypatch.setattr("time.perf_counter", lambda: _Slow.now_s)
-    return Clock(_TENTH)
+    return Clock(100.0)
 
 
 def test_a_budget_of_time_ends_the_race(clock: Clock) -> None:
-    race(_Slow([0.0, -0.01, -0.02]), 3, _TENTH, clock)
+    race(_Slow([0.0, -0.01, -0.02]), 3, clock)
     assert 80.0 <= clock.used_ms <= 110.0
 
 
@@ -87,22 +75,20 @@ def test_the_winner_stands_if_it_is_better_among_jobs_to_come(
 ) -> None:
     present = _Samples([0.0, 3.0, -2.0])
     to_come = _Samples([0.0, -9.0, among_arrivals])
-    budget = Budget()
-    assert choose(present, 3, budget, Clock(budget), to_come) == row
+    assert choose(present, 3, Clock(), to_come) == row
     # Only the winner is compared with the base's decision.
     assert to_come.counts.tolist() == [sum(ROUNDS), 0, sum(ROUNDS)]
 
 
 def test_where_the_base_wins_no_jobs_to_come_are_played() -> None:
     to_come = _Samples([0.0, -9.0])
-    budget = Budget()
-    assert choose(_Samples([0.0, 5.0]), 2, budget, Clock(budget), to_come) == 0
+    assert choose(_Samples([0.0, 5.0]), 2, Clock(), to_come) == 0
     assert not to_come.counts.any()
 
 
 def test_a_budget_of_time_has_room_for_jobs_to_come(clock: Clock) -> None:
     to_come = _Slow([0.0, -2.0])
-    assert choose(_Slow([0.0, -2.0]), 2, _TENTH, clock, to_come) == 1
+    assert choose(_Slow([0.0, -2.0]), 2, clock, to_come) == 1
     assert to_come.counts.min() >= 10
     assert 80.0 <= clock.used_ms <= 100.0
 
@@ -111,7 +97,7 @@ def test_without_time_for_a_second_sample_the_base_stays() -> None:
     def late(rows: list[int], count: int) -> Costs | None:
         return None
 
-    assert race(late, 3, Budget(5.0), Clock(Budget(5.0))) == 0
+    assert race(late, 3, Clock(5.0)) == 0
 
 
 def test_differences_are_paired_by_sample() -> None:

@@ -14,18 +14,17 @@ from parcae.cluster.observation import Observation
 from parcae.decima.catalog import make_policy
 from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
 from parcae.decima.graph.policy import DecimaPolicy, curves_for, magnitudes_of
-from parcae.decima.rollouts.candidates import (
+from parcae.decima.rollouts.policy import (
+    RolloutModel,
+    RolloutPolicy,
+    RolloutRuns,
+    Sampler,
     candidates,
 )
-from parcae.decima.rollouts.playing import Assumptions, Rollouts, Trials, roll_out
-from parcae.decima.rollouts.policy import RolloutPolicy
-from parcae.decima.rollouts.race import Budget, Clock
-from parcae.decima.rollouts.runs import RolloutModel, RolloutRuns, Sampler
-from parcae.policies.compiled import size_of
+from parcae.decima.rollouts.race import Clock
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.playing import Simulation
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
@@ -70,27 +69,18 @@ class _Foretold:
         self._base = base
         self._num_samples = num_samples
         self._runs = RolloutRuns(model, 1)
-        assumed = self._runs.to_come or self._runs.present
-        assumed.horizon_ms[0] = horizon_ms
+        self._assumed = self._runs.to_come or self._runs.present
+        self._assumed.horizon_ms[0] = horizon_ms
         #: (job time so far, job time to come) at every decision or plan.
         self.said: list[tuple[int, float]] = []
 
     def decide(self, observation: Observation) -> Decision:
         decision: Decision = self._base.decide(observation)
-        self._note(observation, decision)
-        return decision
-
-    def _note(self, observation: Observation, option: Decision) -> None:
-        self._runs.fit(observation)
-
-        def play(run: Simulation, trials: Trials, assumed: Assumptions, a: int, b: int) -> None:
-            rollouts = Rollouts(observation, trials, assumed)
-            roll_out(run, rollouts, self._base.tables_for(*size_of(run.state)), a, b)
-
-        sampler = Sampler(self._runs, observation, [option], play, Clock(Budget()))
-        costs = (sampler.with_arrivals or sampler)([0], self._num_samples)
+        sampler = Sampler(self._runs, observation, [decision], self._base, Clock())
+        costs = sampler(self._assumed, [0], self._num_samples)
         assert costs is not None
         self.said.append((int(observation.now.job_ms[0]), float(costs.mean())))
+        return decision
 
 
 def _play(simulator: Simulator, policy: Any) -> None:
@@ -98,21 +88,6 @@ def _play(simulator: Simulator, policy: Any) -> None:
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
         simulator.step(policy.decide(simulator.observe()))
-
-
-@pytest.mark.parametrize("name", ["fair", "srpt-cap:3", "fifo", "weighted-fair:-1", "sjf-cp"])
-def test_without_luck_a_rollout_foretells_the_run_in_decimas_world(name: str) -> None:
-    for seed in range(2):
-        sequence = _sequence(seed)
-        model = RolloutModel(sequence.workload, _DECIMA)
-        foretold = _Foretold(make_policy(name, _CORES), model)
-        simulator = Simulator(sequence, _DECIMA, seed)
-        _play(simulator, foretold)
-        total_ms = int(simulator.state.now.job_ms[0])
-        assert len(foretold.said) > 10
-        assert [so_far + to_come for so_far, to_come in foretold.said] == [total_ms] * len(
-            foretold.said
-        )
 
 
 def _network(workload: Workload) -> DecimaPolicy:
@@ -126,16 +101,20 @@ def _network(workload: Workload) -> DecimaPolicy:
     return DecimaPolicy("network", weights, settings, _CORES, magnitudes, curves)
 
 
-def test_without_luck_a_rollout_foretells_the_run_of_decimas_network() -> None:
+@pytest.mark.parametrize(
+    "name", ["fair", "srpt-cap:3", "fifo", "weighted-fair:-1", "sjf-cp", "network"]
+)
+def test_without_luck_a_rollout_foretells_the_run(name: str) -> None:
     for seed in range(2):
         sequence = _sequence(seed)
-        base = _network(sequence.workload)
-        foretold = _Foretold(base, RolloutModel(sequence.workload, _DECIMA))
+        workload = sequence.workload
+        base: Any = _network(workload) if name == "network" else make_policy(name, _CORES)
+        foretold = _Foretold(base, RolloutModel(workload, _DECIMA))
         simulator = Simulator(sequence, _DECIMA, seed)
         _play(simulator, foretold)
-        total_ms = int(simulator.state.now.job_ms[0])
         assert len(foretold.said) > 10
-        assert {so_far + to_come for so_far, to_come in foretold.said} == {total_ms}
+        ends_ms = {so_far + to_come for so_far, to_come in foretold.said}
+        assert ends_ms == {int(simulator.state.now.job_ms[0])}
 
 
 def test_decimas_network_proposes_its_most_probable_stages_first() -> None:
@@ -277,7 +256,7 @@ def test_it_does_better_than_its_base() -> None:
 
 def test_after_the_deadline_the_bases_answer_stands() -> None:
     policy, workload = _toy_policy()
-    late = dataclasses.replace(policy, budget=Budget(1e-6))
+    late = dataclasses.replace(policy, budget_ms=1e-6)
     simulator = Simulator(workload.draw(5, "batch", _DECIMA, seed=1), _DECIMA, 1)
     simulator.start()
     expected = policy.base.decide(simulator.observe())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from parcae.base.errors import PolicyError
 from parcae.base.texts import ms_from_text
@@ -13,62 +12,55 @@ from parcae.decima.checkpoints import deciding_policy
 from parcae.decima.corrector.policy import CorrectorPolicy
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.heuristics.policy import HeuristicPolicy
-from parcae.decima.rollouts.policy import RolloutPolicy
-from parcae.decima.rollouts.race import Budget
-from parcae.decima.rollouts.runs import RolloutModel
+from parcae.decima.rollouts.policy import Player, RolloutModel, RolloutPolicy
 from parcae.decima.rule.policy import RulePolicy
 from parcae.policies.learned import is_learned, shipped_policy
 from parcae.policies.names import PolicyName
 from parcae.policies.registry import TUNED_WORDS, PolicySetting, in_words, make
 from parcae.simulation.config import mean_gap_ms
 
-NAME = "plan"
 #: The base of `plan` without one.
 _BASE = "corrector"
 _USAGE = "write plan[:BASE][:BUDGET][:THREADS], e.g. plan:tuned:20ms or plan:tuned:20ms:2threads"
-_MS = re.compile(r"[0-9.]+(ms|s)")
-_THREADS = re.compile(r"([0-9]{1,9})threads?")
+_TIME = r"[0-9.]+m?s"
+_THREADS = r"[0-9]{1,9}threads?"
+_PARTS = re.compile(
+    rf"plan(?::(?P<base>.*?))??(?::(?P<time>{_TIME}))?(?::(?P<threads>{_THREADS}))?", re.DOTALL
+)
 _MOST_THREADS = 64
 
 
-@dataclass(frozen=True)
-class PlanText:
+class PlanText(NamedTuple):
     """The parts of a name plan[:BASE][:BUDGET][:THREADS]."""
 
     base: PolicyName
-    budget: Budget
+    budget_ms: float | None
+    num_threads: int
 
 
 def split_plan(name: PolicyName) -> PlanText:
-    """Split a name into its base and its budget.
+    """Split a name into its base, the time of a decision and the number of threads.
 
     Example: `plan:tuned:batch:20ms` has the base "tuned:batch".
     """
     text = name.name
-    words = text.split(":")[1:]
-    num_threads = 1
-    if words and (found := _THREADS.fullmatch(words[-1])):
-        num_threads = int(found[1])
-        if not 1 <= num_threads <= _MOST_THREADS:
-            raise PolicyError(
-                f"policy {text!r}: {words[-1]!r} is not between 1 and {_MOST_THREADS} threads; "
-                f"{_USAGE}"
-            )
-        words.pop()
-    ms = None
-    if words and _MS.fullmatch(words[-1]):
-        ms = ms_from_text(words[-1])
-        if ms is None or not 0 < ms < math.inf:
-            raise PolicyError(f"policy {text!r}: {words[-1]!r} is no time above 0; {_USAGE}")
-        words.pop()
-    if words and (_MS.fullmatch(words[-1]) or _THREADS.fullmatch(words[-1])):
-        raise PolicyError(
-            f"policy {text!r}: write one budget, and after it one number of threads; {_USAGE}"
-        )
-    base = PolicyName(":".join(words) or _BASE)
-    if base.word == NAME:
-        raise PolicyError(f"policy {text!r}: the base cannot be {NAME!r} itself; {_USAGE}")
-    return PlanText(base, Budget(ms, num_threads))
+    parts = _PARTS.fullmatch(text)
+    assert parts is not None, "a name that is `plan` has such parts"
+    base = PolicyName(parts["base"] or _BASE)
+    num_threads = 1 if parts["threads"] is None else int(parts["threads"].partition("t")[0])
+    budget_ms = None if parts["time"] is None else ms_from_text(parts["time"])
+    wrong = ""
+    if not 1 <= num_threads <= _MOST_THREADS:
+        wrong = f"{parts['threads']!r} is not between 1 and {_MOST_THREADS} threads"
+    elif parts["time"] is not None and not 0 < (budget_ms or 0) < math.inf:
+        wrong = f"{parts['time']!r} is no time above 0"
+    elif re.fullmatch(f"{_TIME}|{_THREADS}", base.name.rpartition(":")[2]):
+        wrong = "write one budget, and after it one number of threads"
+    elif base.word == "plan":
+        wrong = "the base cannot be 'plan' itself"
+    if wrong:
+        raise PolicyError(f"policy {text!r}: {wrong}; {_USAGE}")
+    return PlanText(base, budget_ms, num_threads)
 
 
 def rollout_policy(name: PolicyName, setting: PolicySetting) -> RolloutPolicy:
@@ -82,16 +74,17 @@ def rollout_policy(name: PolicyName, setting: PolicySetting) -> RolloutPolicy:
     workload, config = setting.workload, setting.config
     model = RolloutModel(workload, config, mean_gap_ms(workload, config, setting.arrivals))
     base = _base(name.name, parts.base, setting)
-    return RolloutPolicy(name.name, base, _player(base, setting), model, parts.budget)
+    player = _player(base, setting)
+    return RolloutPolicy(name.name, base, player, model, parts.budget_ms, parts.num_threads)
 
 
 def base_in_words(name: PolicyName, setting: PolicySetting) -> str:
     """What the base of a name was resolved to, its budget and the threads."""
-    parts = split_plan(name)
-    base = in_words(parts.base, setting) if is_learned(parts.base) else parts.base.name
-    budget = "" if parts.budget.ms is None else f", {parts.budget.ms:g} ms a decision"
-    threads = "" if parts.budget.num_threads == 1 else f", {parts.budget.num_threads} threads"
-    return f"rollouts on {base}{budget}{threads}"
+    base, budget_ms, num_threads = split_plan(name)
+    found = in_words(base, setting) if is_learned(base) else base.name
+    budget = "" if budget_ms is None else f", {budget_ms:g} ms a decision"
+    threads = "" if num_threads == 1 else f", {num_threads} threads"
+    return f"rollouts on {found}{budget}{threads}"
 
 
 def _base(text: str, base: PolicyName, setting: PolicySetting) -> Any:
@@ -108,17 +101,13 @@ def _base(text: str, base: PolicyName, setting: PolicySetting) -> Any:
             f"policy {text!r}: its base orders the jobs of one run, but rollouts have other jobs; "
             "give another base"
         )
-    return _made(text, base, setting)
-
-
-def _made(text: str, base: PolicyName, setting: PolicySetting) -> Any:
     try:
         return make(base, setting)
     except PolicyError as error:
         raise PolicyError(f"policy {text!r}: its base: {error}") from None
 
 
-def _player(base: Any, setting: PolicySetting) -> RulePolicy | HeuristicPolicy | DecimaPolicy:
+def _player(base: Any, setting: PolicySetting) -> Player:
     """The policy that rollouts in Decima's world go on with: the base, if it is fast."""
     if isinstance(base, RulePolicy | HeuristicPolicy):
         return base

@@ -21,6 +21,7 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel, mix, unit
 from parcae.cluster.kernels.estimates import correction, finished_tasks
 from parcae.cluster.kernels.policies import begin_run
+from parcae.cluster.kernels.tables import edges_of, stages_of
 from parcae.cluster.state import NO_PROFILE, NO_STAGE
 from parcae.simulation.future import NEVER_MS
 from parcae.simulation.kernels.event_loop import resume, step
@@ -77,27 +78,19 @@ class Rollouts(NamedTuple):
 
 
 @inlined
-def copy_job(view, state, job):  # type: ignore[no-untyped-def]
-    """Copy a job with its stages and edges."""
-    state.jobs[job] = view.jobs[job]
-    start = view.jobs.stage_start[job]
-    for stage in range(start, start + view.jobs.num_stages[job]):
-        state.stages[stage] = view.stages[stage]
-        edge = view.stages.child_start[stage]
-        for row in range(edge, edge + view.stages.num_children[stage]):
-            state.children[row] = view.children[row]
-
-
-@inlined
-def _copy_sources(view, state, job, shift):  # type: ignore[no-untyped-def]
-    """Copy a job's sources and those of its stages, whose rows move by `shift`."""
+def _copy_job(view, state, job, shift):  # type: ignore[no-untyped-def]
+    """Copy a job with its stages, edges and sources; the sources of stages move by `shift`."""
     num_classes = view.classes.shape[0]
+    state.jobs[job] = view.jobs[job]
     for row in range((job + 1) * num_classes, (job + 2) * num_classes):
         state.sources[row] = view.sources[row]
-    start = view.jobs.stage_start[job]
-    first = (view.jobs.shape[0] + 1 + start) * num_classes
-    for row in range(first, first + view.jobs.num_stages[job] * num_classes):
-        state.sources[row + shift] = view.sources[row]
+    for stage in stages_of(view, job):
+        state.stages[stage] = view.stages[stage]
+        for edge in edges_of(view, stage):
+            state.children[edge] = view.children[edge]
+        source = (view.jobs.shape[0] + 1 + stage) * num_classes
+        for row in range(source, source + num_classes):
+            state.sources[row + shift] = view.sources[row]
 
 
 @kernel
@@ -125,8 +118,7 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
         state.jobs[job] = view.jobs[job]
     for position in range(now.num_active[0]):
         state.active[position] = view.active[position]
-        copy_job(view, state, view.active[position])
-        _copy_sources(view, state, view.active[position], shift)
+        _copy_job(view, state, view.active[position], shift)
     for executor in range(view.executors.shape[0]):
         state.executors[executor] = view.executors[executor]
         stage = view.executors.destination[executor]
@@ -147,7 +139,7 @@ def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def num_stages_of(tables, profile):  # type: ignore[no-untyped-def]
+def _num_stages_of(tables, profile):  # type: ignore[no-untyped-def]
     """Number of stages of a recurring job."""
     return tables.job_first_stage[profile + 1] - tables.job_first_stage[profile]
 
@@ -192,7 +184,7 @@ def _redraw_stages(state, future, tables, assumed):  # type: ignore[no-untyped-d
             row = np.int64(mix(bits + np.uint64(index)) % num_rows)
             # A live job may have more stages than its profile. A stage without any data
             # is like any stage of the workload.
-            if profile != NO_PROFILE and index < num_stages_of(tables, profile):
+            if profile != NO_PROFILE and index < _num_stages_of(tables, profile):
                 row = tables.job_first_stage[profile] + index
             future.stage_profile[stage] = row
             future.run_factor[stage] = 1.0
@@ -223,20 +215,19 @@ def _remaining_ms(state, future, tables, executor):  # type: ignore[no-untyped-d
 
 @kernel
 def _redraw_running(state, future, tables):  # type: ignore[no-untyped-def]
-    """Push the ends of running tasks and the arrivals of moving executors. Returns false if an
-    event is too far away for an event key.
+    """Push the ends of running tasks and the arrivals of moving executors.
+
+    An event that is too far away for an event key is left out.
     """
     executors = state.executors
     clock_ms = state.now.clock_ms[0]
-    in_range = True
     for executor in range(executors.shape[0]):
         if executors.destination[executor] != NO_STAGE:
             arrival_ms = executors.started_ms[executor] + future.events.moving_delay_ms[0]
-            in_range &= push(future, executor, max(clock_ms, arrival_ms))
+            push(future, executor, max(clock_ms, arrival_ms))
         elif executors.stage[executor] != NO_STAGE and executor != state.now.acting_executor[0]:
             left_ms = _remaining_ms(state, future, tables, executor)
-            in_range &= push(future, executor, clock_ms + left_ms)
-    return in_range
+            push(future, executor, clock_ms + left_ms)
 
 
 @kernel
@@ -278,7 +269,7 @@ def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped
         future.knowledge[row] = 1.0
         future.arrival_ms[row] = state.now.clock_ms[0] + 1 + np.int64(after_ms)
         _clear_sources(state, (row + 1) * num_classes, (row + 2) * num_classes)
-        num_stages = num_stages_of(tables, profile)
+        num_stages = _num_stages_of(tables, profile)
         source = (state.jobs.shape[0] + 1 + stage) * num_classes
         _clear_sources(state, source, source + num_stages * num_classes)
         future.run_factor[stage : stage + num_stages] = 1.0
@@ -286,13 +277,16 @@ def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped
 
 
 @kernel
-def begin_trial(simulation, rollouts, row):  # type: ignore[no-untyped-def]
-    """Copy the observed cluster into a run and draw everything unknown."""
+def _begin(simulation, rollouts, row):  # type: ignore[no-untyped-def]
+    """Copy the observed cluster into a run, draw everything unknown, and carry out the rollout's
+    decision. Returns the Status after it.
+    """
     state, future, tables = simulation
     events = future.events
+    trials = rollouts.trials
     _copy_cluster(rollouts.observation, state)
     clear(future, state.now.clock_ms[0])
-    events.seed[0] = rollouts.trials.seed[row]
+    events.seed[0] = trials.seed[row]
     events.end_ms[0] = state.now.clock_ms[0] + rollouts.assumed.horizon_ms[0]
     events.num_moves[0] = 0
     events.num_tasks[0] = 0
@@ -302,14 +296,6 @@ def begin_trial(simulation, rollouts, row):  # type: ignore[no-untyped-def]
     _redraw_stages(state, future, tables, rollouts.assumed)
     _redraw_running(state, future, tables)
     _redraw_arrivals(state, future, tables, rollouts.assumed)
-
-
-@kernel
-def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
-    """Begin a rollout with its decision. Returns the Status after the decision."""
-    state, future, tables = simulation
-    trials = rollouts.trials
-    begin_trial(simulation, rollouts, row)
     # Finds the next event besides those of executors. The round that is due stays due.
     resume(state, future, tables)
     return step(
@@ -321,14 +307,6 @@ def begin_rollout(simulation, rollouts, row):  # type: ignore[no-untyped-def]
         trials.executor_class[row],
         trials.hold_ms[row],
     )
-
-
-@kernel
-def end_rollout(simulation, trials, row, status):  # type: ignore[no-untyped-def]
-    """Write what came of a rollout."""
-    state = simulation.state
-    trials.status[row] = status
-    trials.job_ms[row] = state.now.job_ms[0] + _left_job_ms(simulation.state, simulation.future)
 
 
 @inlined
@@ -359,7 +337,10 @@ def _left_job_ms(state, future):  # type: ignore[no-untyped-def]
 @kernel
 def roll_out(simulation, rollouts, policy, first, last):  # type: ignore[no-untyped-def]
     """Play rollouts, one after another, each after the decision that it tries."""
+    state = simulation.state
+    trials = rollouts.trials
     for row in range(first, last):
-        status = begin_rollout(simulation, rollouts, row)
-        begin_run(simulation.state, policy)
-        end_rollout(simulation, rollouts.trials, row, go_on(simulation, status, policy))
+        status = _begin(simulation, rollouts, row)
+        begin_run(state, policy)
+        trials.status[row] = go_on(simulation, status, policy)
+        trials.job_ms[row] = state.now.job_ms[0] + _left_job_ms(state, simulation.future)

@@ -8,8 +8,8 @@ among jobs to come.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import chain, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -40,27 +40,14 @@ Costs = npt.NDArray[np.float64]
 PlaySamples = Callable[[list[int], int], Costs | None]
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How much a decision may cost."""
-
-    ms: float | None = None
-    num_threads: int = 1
-
-
 class Clock:
-    """The wall-clock time that a decision has used of its budget."""
+    """The wall-clock time that a decision has used of its budget in ms, if it has one."""
 
-    def __init__(self, budget: Budget) -> None:
-        self._ms = budget.ms
+    def __init__(self, ms: float | None = None) -> None:
+        self.ms = ms
         self._began_s = time.perf_counter()
         #: Rollouts that were played in the time used so far.
         self.played = 0
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether the decision has a time."""
-        return self._ms is not None
 
     @property
     def used_ms(self) -> float:
@@ -70,35 +57,27 @@ class Clock:
     @property
     def is_late(self) -> bool:
         """Whether the deadline has passed."""
-        return self._ms is not None and self.used_ms > _DEADLINE * self._ms
+        return self.ms is not None and self.used_ms > _DEADLINE * self.ms
 
     def affordable(self, wanted: int, num_options: int, share: float = 1.0) -> int:
         """How many samples of so many options the rest of the budget pays for."""
-        if self._ms is None or self.played == 0:
+        if self.ms is None or self.played == 0:
             return wanted
         used_ms = self.used_ms
         each_ms = used_ms / self.played
-        return min(wanted, int((share * self._ms - used_ms) / (each_ms * num_options)))
-
-
-def _rounds(budget: Budget) -> Iterator[int]:
-    """Samples by round: without a time there is an end to them."""
-    yield from ROUNDS
-    while budget.ms is not None:
-        yield ROUNDS[-1]
+        return min(wanted, int((share * self.ms - used_ms) / (each_ms * num_options)))
 
 
 def choose(
     play: PlaySamples,
     num_options: int,
-    budget: Budget,
     clock: Clock,
     play_with_arrivals: PlaySamples | None = None,
 ) -> int:
     """Return the row of the option to take; row 0 is the base's decision."""
     if play_with_arrivals is None:
-        return race(play, num_options, budget, clock)
-    row = race(play, num_options, budget, clock, _RACE_SHARE)
+        return race(play, num_options, clock)
+    row = race(play, num_options, clock, _RACE_SHARE)
     return row if row != 0 and _is_confirmed(play_with_arrivals, row, clock) else 0
 
 
@@ -114,16 +93,15 @@ def _is_confirmed(play: PlaySamples, row: int, clock: Clock) -> bool:
     return bool(means[1] < -_CONFIRM * errors[1])
 
 
-def race(
-    play: PlaySamples, num_options: int, budget: Budget, clock: Clock, share: float = 1.0
-) -> int:
+def race(play: PlaySamples, num_options: int, clock: Clock, share: float = 1.0) -> int:
     """Return the row of the option that wins the race; row 0 is the base's decision.
 
     Source: Bertsekas and Castanon 1999; racing after Maron and Moore, "Hoeffding races" (1994).
     """
     alive = list(range(num_options))
     costs = np.zeros((num_options, 0))
-    for wanted in _rounds(budget):
+    # Without a time there is an end to the rounds.
+    for wanted in ROUNDS if clock.ms is None else chain(ROUNDS, repeat(ROUNDS[-1])):
         count = clock.affordable(wanted, len(alive), share)
         if count < _FEWEST:
             break
@@ -133,7 +111,10 @@ def race(
         clock.played += len(alive) * count
         costs = np.concatenate([costs, sample], axis=1)
         means, errors = mean_differences(costs)
-        kept = _kept(means, errors)
+        best = int(np.argmin(means))
+        limit = np.minimum(means[best] + _KEEP * np.hypot(errors, errors[best]), _HOPE * errors)
+        # The base's decision always stays in the race.
+        kept = [row for row in range(len(means)) if row == 0 or means[row] <= limit[row]]
         alive = [alive[row] for row in kept]
         costs = costs[kept]
         if len(alive) == 1:
@@ -143,14 +124,6 @@ def race(
     means, errors = mean_differences(costs)
     best = int(np.argmin(means))
     return alive[best] if means[best] < -_ACCEPT * errors[best] else 0
-
-
-def _kept(means: Costs, errors: Costs) -> list[int]:
-    """Rows of the options that stay in the race; the base's decision always does."""
-    best = int(np.argmin(means))
-    limit = means[best] + _KEEP * np.hypot(errors, errors[best])
-    limit = np.minimum(limit, _HOPE * errors)
-    return [row for row in range(len(means)) if row == 0 or means[row] <= limit[row]]
 
 
 def mean_differences(costs: Costs) -> tuple[Costs, Costs]:
