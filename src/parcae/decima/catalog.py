@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,50 +30,46 @@ from parcae.policies.registry import (
 )
 from parcae.simulation.config import SimulationConfig
 
-
-def _number(name: PolicyName, argument: str, default: float | None = None) -> float:
-    """The argument, or a part of it, as a number."""
-    if not argument and default is not None:
-        return default
-    try:
-        value = float(argument)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):
-        raise PolicyError(f"policy {name.name!r}: the argument must be a number, not {argument!r}")
-    return value
-
-
-def _count(name: PolicyName, argument: str, default: int | None = None) -> int:
-    """The argument as a number of executors."""
-    value = _number(name, argument, default)
-    if not math.isfinite(value) or value != int(value) or value < 1:
-        raise PolicyError(
-            f"policy {name.name!r}: the argument must be a whole number of executors >= 1, "
-            f"not {argument!r}"
-        )
-    return min(int(value), _LARGEST_COUNT)
-
-
 #: More executors than any run grants; the kernels can double it.
-_LARGEST_COUNT = 1 << 60
+_LARGEST_COUNT = float(1 << 60)
 #: Parameters are float64, which holds larger whole numbers only by rounding them.
 _LARGEST_SEED = (1 << 53) - 1
 #: With larger exponents, powers of a job's work would exceed float64.
 _LARGEST_ALPHA = 15.0
 
-
-def _alpha(name: PolicyName, value: float) -> float:
-    """The exponent of a job's work, checked."""
-    if abs(value) > _LARGEST_ALPHA:
-        raise PolicyError(
-            f"policy {name.name!r}: the exponent of the work must be from -{_LARGEST_ALPHA:g} to "
-            f"{_LARGEST_ALPHA:g}, not {value:g}"
-        )
-    return value
-
-
 _Make = Callable[[PolicyName, PolicySetting], HeuristicPolicy]
+
+
+class _Number(NamedTuple):
+    """A number in a policy's argument."""
+
+    what: str
+    least: float
+    most: float = sys.float_info.max
+    is_whole: bool = False
+
+    def read(self, name: PolicyName, text: str) -> float:
+        """The number that a text gives."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not self.least <= value <= self.most or (self.is_whole and value != int(value)):
+            kind = "whole number" if self.is_whole else "number"
+            most = "" if self.most > _LARGEST_COUNT else f" and <= {self.most:,.16g}"
+            raise PolicyError(
+                f"policy {name.name!r}: {self.what} must be a {kind} >= {self.least:,.16g}{most}, "
+                f"not {text!r}"
+            )
+        return value
+
+
+_ALPHA = _Number("the exponent of the work", -_LARGEST_ALPHA, _LARGEST_ALPHA)
+_CAP = _Number("the number of executors", 1, is_whole=True)
+_WEIGHT = _Number("the weight of the remaining work", 0)
+_SEED = _Number("the seed", -_LARGEST_SEED, _LARGEST_SEED, is_whole=True)
+_THRESHOLD = _Number("a threshold", -math.inf, math.inf)
+_WAIT_S = _Number("the longest wait", 0, math.inf)
 
 
 def _fixed(kind: HeuristicKind, *params: float) -> _Make:
@@ -80,6 +78,17 @@ def _fixed(kind: HeuristicKind, *params: float) -> _Make:
     def make(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
         refuse_argument(name)
         return HeuristicPolicy(name.name, kind, params or (float(setting.config.total_executors),))
+
+    return make
+
+
+def _with(kind: HeuristicKind, number: _Number, default: str = "", prefix: str = "") -> _Make:
+    """A maker of policies with a number, which may be a part of the name behind `prefix`."""
+
+    def make(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
+        text = name.name.removeprefix(prefix) if prefix else name.argument
+        value = number.read(name, text or default)
+        return HeuristicPolicy(name.name, kind, (min(value, _LARGEST_COUNT),))
 
     return make
 
@@ -97,44 +106,19 @@ def _fair(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
     return HeuristicPolicy(name.name, HeuristicKind.FAIR, (_is(name, "active"),))
 
 
-def _weighted_fair(prefix: str) -> _Make:
-    def make(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
-        alpha = _alpha(name, _number(name, name.name.removeprefix(prefix)))
-        return HeuristicPolicy(name.name, HeuristicKind.WEIGHTED_FAIR, (alpha,))
-
-    return make
-
-
-def _capped(prefix: str, kind: HeuristicKind) -> _Make:
-    def make(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
-        cap = _count(name, name.name.removeprefix(prefix))
-        return HeuristicPolicy(name.name, kind, (float(cap),))
-
-    return make
-
-
-def _tetris(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
-    knob = _number(name, name.argument, 0.0)
-    if not 0.0 <= knob < math.inf:
-        raise PolicyError(
-            f"policy {name.name!r}: the weight of the remaining work must be a number >= 0, "
-            "e.g. tetris:0.5"
-        )
-    return HeuristicPolicy(name.name, HeuristicKind.TETRIS, (knob,))
-
-
 def _graphene(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
-    values = [_number(name, part) for part in (name.argument or "-1:0.5:0.25").split(":")]
-    if len(values) == 3:
-        values.append(math.inf)
-    if len(values) != 4 or values[3] < 0.0:
+    parts = (name.argument or "-1:0.5:0.25").split(":")
+    if len(parts) not in (3, 4):
         raise PolicyError(
             f"policy {name.name!r}: write three numbers (alpha, LongScore, FragScore), e.g. "
             "graphene:-1:0.5:0.25, and optionally the longest time in seconds that executors may "
             "wait for a stage's parents (0: no waiting; inf, the default: no bound)"
         )
-    _alpha(name, values[0])
-    return HeuristicPolicy(name.name, HeuristicKind.GRAPHENE, tuple(values))
+    numbers = (_ALPHA, _THRESHOLD, _THRESHOLD, _WAIT_S)
+    values = tuple(
+        number.read(name, part) for number, part in zip(numbers, [*parts, "inf"], strict=False)
+    )
+    return HeuristicPolicy(name.name, HeuristicKind.GRAPHENE, values)
 
 
 def _usual_cap(setting: PolicySetting) -> int:
@@ -142,8 +126,8 @@ def _usual_cap(setting: PolicySetting) -> int:
 
 
 def _srpt_cap(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
-    cap = _count(name, name.argument, _usual_cap(setting))
-    return HeuristicPolicy(name.name, HeuristicKind.SRPT_CAP, (float(cap),))
+    make = _with(HeuristicKind.SRPT_CAP, _CAP, default=str(_usual_cap(setting)))
+    return make(name, setting)
 
 
 def _idle_theory(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
@@ -151,26 +135,13 @@ def _idle_theory(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
     return HeuristicPolicy(name.name, HeuristicKind.IDLE_THEORY, params)
 
 
-def _random(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
-    seed = _number(name, name.argument, 0)
-    if abs(seed) > _LARGEST_SEED or seed != int(seed):
-        raise PolicyError(
-            f"policy {name.name!r}: the argument is a seed, a whole number from "
-            f"-{_LARGEST_SEED:,} to {_LARGEST_SEED:,}, e.g. random:1"
-        )
-    return HeuristicPolicy(name.name, HeuristicKind.RANDOM, (seed,))
-
-
 def _order(name: PolicyName, setting: PolicySetting) -> HeuristicPolicy:
     try:
-        order = [int(part) for part in name.argument.split("-")]
+        return order_policy([int(part) for part in name.argument.split("-")])
     except ValueError:
-        order = []
-    if sorted(order) != list(range(len(order))) or not order:
         raise PolicyError(
             f"policy {name.name!r}: the argument must name every job once, e.g. order:2-0-1"
-        )
-    return order_policy(order)
+        ) from None
 
 
 def order_policy(order: Sequence[int]) -> HeuristicPolicy:
@@ -180,10 +151,10 @@ def order_policy(order: Sequence[int]) -> HeuristicPolicy:
 
     Example: `order_policy([2, 0, 1])` runs the third job first.
     """
-    rank = [0.0] * len(order)
-    for position, job in enumerate(order):
-        rank[job] = float(position)
-    return HeuristicPolicy("order:" + "-".join(map(str, order)), HeuristicKind.ORDER, tuple(rank))
+    if sorted(order) != list(range(len(order))):
+        raise ValueError("an order names every job once")
+    name = "order:" + "-".join(map(str, order))
+    return HeuristicPolicy(name, HeuristicKind.ORDER, tuple(map(float, np.argsort(order))))
 
 
 #: Decima, section 7.1: alpha from -2 to 2 in steps of 0.1.
@@ -252,19 +223,20 @@ HEURISTICS = (
                 _fixed(HeuristicKind.WEIGHTED_FAIR, 1.0), _DECIDES),
     PolicyEntry("weighted-fair:ALPHA|tuned|oracle", "shares in proportion to total work ^ "
                 "ALPHA; tuned: ALPHA swept on tuning seeds; oracle: best ALPHA per sequence",
-                f"{_PAPER}, 5", _weighted_fair("weighted-fair:"), _DECIDES, sweep=_ALPHA_KNOB),
+                f"{_PAPER}, 5", _with(HeuristicKind.WEIGHTED_FAIR, _ALPHA), _DECIDES,
+                sweep=_ALPHA_KNOB),
     PolicyEntry("tetris[:KNOB|tuned|oracle]", "every executor class to the stage best "
                 "aligned with it; KNOB (default 0) weighs the job's remaining work against "
-                "the alignment", "Decima, Appendix F; Tetris", _tetris, _ONLY,
-                why=_CLASSES, sweep=_TETRIS_KNOB),
+                "the alignment", "Decima, Appendix F; Tetris",
+                _with(HeuristicKind.TETRIS, _WEIGHT, "0"), _ONLY, why=_CLASSES, sweep=_TETRIS_KNOB),
     PolicyEntry("graphene[:ALPHA:LONG:FRAG[:AHEAD_S]|tuned|oracle]", "weighted fair shares, "
                 "best-fitting class first; stages with LongScore >= LONG or FragScore <= "
                 "FRAG run together", "Decima, Appendix F; Graphene, section 4.1", _graphene, _ONLY,
                 why=_CLASSES, sweep=_GRAPHENE_KNOBS),
     PolicyEntry("static:N|tuned|oracle", "first job first, at most N executors per job",
-                "control", _capped("static:", HeuristicKind.STATIC), _DECIDES, sweep=_CAP_KNOB),
-    PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random,
-                _DECIDES),
+                "control", _with(HeuristicKind.STATIC, _CAP), _DECIDES, sweep=_CAP_KNOB),
+    PolicyEntry("random[:SEED]", "a random stage with a random limit", "control",
+                _with(HeuristicKind.RANDOM, _SEED, "0"), _DECIDES),
     PolicyEntry("srpt-cap[:N|tuned|oracle]", "shortest remaining work first, at most N "
                 "executors per job (default: a fifth of the cluster), leftover executors up "
                 "to 2 N", "Parcae", _srpt_cap, _DECIDES, sweep=_CAP_KNOB),
@@ -277,12 +249,13 @@ HEURISTICS = (
     PolicyEntry("spark_fifo", "as fifo, counting all executors ever granted to a job", _CODE,
                 _fixed(HeuristicKind.GRANTED), _ONLY, why=_GRANTS),
     PolicyEntry("spark_static_N", "as static:N, counting all executors ever granted to a job",
-                _CODE, _capped("spark_static_", HeuristicKind.GRANTED), _ONLY,
+                _CODE, _with(HeuristicKind.GRANTED, _CAP, prefix="spark_static_"), _ONLY,
                 prefix="spark_static_", why=_GRANTS),
     PolicyEntry("dynamic_partition", "the same as fair in the world of executors", _CODE,
                 _fixed(HeuristicKind.FAIR, 0.0), _DECIDES),
-    PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair("wfair_"),
-                _DECIDES, prefix="wfair_"),
+    PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE,
+                _with(HeuristicKind.WEIGHTED_FAIR, _ALPHA, prefix="wfair_"), _DECIDES,
+                prefix="wfair_"),
     PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0),
                 _DECIDES),
 )  # fmt: skip
