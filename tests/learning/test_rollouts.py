@@ -33,6 +33,18 @@ _SCENARIO = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "load:0.6", 1
 _CONFIG = TrainConfig(num_groups=2, group_size=5, capacity=64, window_s=400.0)
 
 
+def _network(family: Family) -> Any:
+    """A network with random weights, as kernels take it."""
+    return family.policy(family.initial_weights(np.random.default_rng(0))).network
+
+
+def _rollouts(scenario: Scenario, family: Family, **config: Any) -> list[Rollout]:
+    """The rollouts of a collection."""
+    settings = TrainConfig(num_groups=2, group_size=3, **config)
+    groups = RolloutWorker(Setup(scenario, family, settings), seed=3).collect(_network(family))
+    return [rollout for group in groups for rollout in group]
+
+
 class _Elsewhere:
     """Plays every share with simulators of its own, as another process would."""
 
@@ -67,7 +79,7 @@ def _collections(worker: RolloutWorker, network: Any) -> list[tuple[bool, np.nda
 @pytest.mark.parametrize("shares_per_group", [1, 3, 9])
 def test_rollouts_do_not_depend_on_who_plays_them(shares_per_group: int) -> None:
     family = DecimaFamily(_SCENARIO, DecimaSettings())
-    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    network = _network(family)
     setup = Setup(_SCENARIO, family, _CONFIG)
     here = _collections(RolloutWorker(setup, seed=3), network)
     player = _Elsewhere(setup, shares_per_group)
@@ -83,7 +95,7 @@ def test_rollouts_do_not_depend_on_who_plays_them(shares_per_group: int) -> None
 
 def test_a_worker_goes_on_from_its_number_of_collections() -> None:
     family = DecimaFamily(_SCENARIO, DecimaSettings())
-    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    network = _network(family)
     setup = Setup(_SCENARIO, family, _CONFIG)
     worker = RolloutWorker(setup, seed=3)
     worker.collect(network)
@@ -109,14 +121,8 @@ _BATCH = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "batch", 12)
     ids=["decima", "corrector"],
 )
 def test_a_whole_run_goes_on_to_its_end_when_its_record_is_full(family: Family) -> None:
-    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
-
-    def rollouts(capacity: int) -> list[Rollout]:
-        config = TrainConfig(num_groups=2, group_size=3, capacity=capacity)
-        groups = RolloutWorker(Setup(_BATCH, family, config), seed=3).collect(network)
-        return [rollout for group in groups for rollout in group]
-
-    for cut, whole in zip(rollouts(8), rollouts(512), strict=True):
+    records = (_rollouts(_BATCH, family, capacity=capacity) for capacity in (8, 512))
+    for cut, whole in zip(*records, strict=True):
         assert cut.is_complete
         assert whole.is_complete
         assert 0 < cut.count <= 8 < whole.count
@@ -129,10 +135,8 @@ def test_a_whole_run_goes_on_to_its_end_when_its_record_is_full(family: Family) 
 
 def test_a_window_ends_where_its_record_is_full() -> None:
     family = DecimaFamily(_SCENARIO, DecimaSettings())
-    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
-    config = TrainConfig(num_groups=2, group_size=3, capacity=8, window_s=1e6)
-    groups = RolloutWorker(Setup(_SCENARIO, family, config), seed=3).collect(network)
-    assert not any(rollout.is_complete for group in groups for rollout in group)
+    rollouts = _rollouts(_SCENARIO, family, capacity=8, window_s=1e6)
+    assert not any(rollout.is_complete for rollout in rollouts)
 
 
 @pytest.mark.parametrize("window_s", [None, 10.0])
@@ -143,7 +147,7 @@ def test_runs_end_where_the_cluster_ends_them(window_s: float | None) -> None:
         _WORKLOAD, SimulationConfig(num_executors=4, end_ms=end_ms), "load:0.9", 200
     )
     family = DecimaFamily(scenario, DecimaSettings())
-    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    network = _network(family)
     config = TrainConfig(num_groups=2, group_size=3, capacity=512, window_s=window_s)
     worker = RolloutWorker(Setup(scenario, family, config), seed=3)
     ends = [
@@ -171,7 +175,7 @@ _BURSTS = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "bursts:3s", 12
 def test_a_record_has_room_for_the_jobs_that_arrive_after_its_last_decision(
     family: Family, count: str, table: str
 ) -> None:
-    network = family.policy(family.initial_weights(np.random.default_rng(0))).network
+    network = _network(family)
     used = []
     for capacity in (8, 32):
         config = TrainConfig(num_groups=4, group_size=2, capacity=capacity, window_s=1e6)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ from parcae.decima.corrector.network import CorrectorModule
 from parcae.decima.learning.advantages import (
     aligned_baseline,
     costs_to_go,
-    differential_costs,
     normalized,
+    reinforce_advantages,
 )
-from parcae.decima.learning.updates import Rate, Step, clipped_loss, update
+from parcae.decima.learning.family import Rollout
+from parcae.decima.learning.updates import Rate, Step, Trainee, clipped_loss, update
 from parcae.decima.rule.policy import start_parameters
+from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
 from tests.conftest import made_up
@@ -29,6 +33,11 @@ _CPU = torch.device("cpu")
 
 def _family() -> CorrectorFamily:
     return CorrectorFamily(_SCENARIO, start_parameters(), (1.0, 1.0, 1.0))
+
+
+def _trainee(network: CorrectorModule) -> Trainee:
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+    return Trainee(network, optimizer, np.random.default_rng(0), _CPU)
 
 
 def test_the_clipped_loss_counts_a_doubled_probability_up_to_the_clip() -> None:
@@ -80,9 +89,8 @@ def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:
     data = collected(_SCENARIO, family, weights, seed=1)
     network = CorrectorModule(weights)
     advantage = np.where(np.arange(len(data)) % 2 == 0, 1.0, -1.0)
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     step = Step(epochs=3, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)
-    update(network, optimizer, data, advantage, None, step, np.random.default_rng(0), _CPU)
+    update(_trainee(network), data, advantage, None, step)
     with torch.no_grad():
         now = network(data.decisions(np.arange(len(data)), _CPU)).log_prob.numpy()
     change = now - data.log_prob
@@ -97,33 +105,32 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_as_they_were() -> None:
     before = copy.deepcopy(network.state_dict())
     advantage = np.full(len(data), np.nan)
     step = Step(epochs=1, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     with pytest.raises(DivergedError, match="not finite"):
-        update(network, optimizer, data, advantage, None, step, np.random.default_rng(0), _CPU)
+        update(_trainee(network), data, advantage, None, step)
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
 
 
-def test_undiscounted_cost_to_go_is_what_is_left_of_the_cost() -> None:
-    to_go = costs_to_go(np.array([0.0, 2.0, 5.0]), np.array([0.0, 3.0, 9.0]), 8.0, 10.0)
-    assert to_go.tolist() == [10.0, 7.0, 1.0]
-
-
-def test_discounting_fades_cost_that_accrues_evenly() -> None:
-    # A cost of 1 per second for 10 s, discounted at 0.1 per second: the integral of exp(-0.1 t)
-    # from 0 to 10.
-    to_go = costs_to_go(np.array([0.0]), np.array([0.0]), 10.0, 10.0, rate=0.1)
-    assert to_go[0] == pytest.approx((1 - np.exp(-1.0)) / 0.1)
-
-
-def test_discounting_in_pieces_equals_discounting_at_once() -> None:
-    whole = costs_to_go(np.array([0.0]), np.array([0.0]), 10.0, 10.0, rate=0.2)
-    pieces = costs_to_go(np.array([0.0, 2.5, 7.0]), np.array([0.0, 2.5, 7.0]), 10.0, 10.0, rate=0.2)
-    assert pieces[0] == pytest.approx(whole[0])
-
-
-def test_decisions_at_one_time_have_the_same_cost_to_go_when_nothing_accrues_between() -> None:
-    to_go = costs_to_go(np.array([1.0, 1.0]), np.array([4.0, 4.0]), 3.0, 8.0, rate=0.5)
-    assert to_go[0] == pytest.approx(to_go[1])
+@pytest.mark.parametrize(
+    ("times", "costs", "rate", "after", "first"),
+    [
+        # What is left of the cost.
+        ([0.0, 2.0, 5.0, 8.0], [0.0, 3.0, 9.0, 10.0], 0.0, 0.0, [10.0, 7.0, 1.0, 0.0]),
+        ([0.0, 2.0, 8.0], [0.0, 3.0, 10.0], 0.0, 4.0, [14.0, 11.0, 4.0]),
+        # 1 per second for 10 s, discounted at 0.1 per second: the integral of exp(-0.1 t).
+        ([0.0, 10.0], [0.0, 10.0], 0.1, 0.0, [(1 - np.exp(-1.0)) / 0.1, 0.0]),
+        ([0.0, 10.0], [0.0, 0.0], 0.1, 2.0, [2 * np.exp(-1.0), 2.0]),
+        # Discounting in pieces equals discounting at once.
+        ([0.0, 2.5, 7.0, 10.0], [0.0, 2.5, 7.0, 10.0], 0.2, 0.0, [(1 - np.exp(-2.0)) / 0.2]),
+        # Nothing accrues between two decisions at one time.
+        ([1.0, 1.0, 3.0], [4.0, 4.0, 8.0], 0.5, 0.0, [4 * (1 - np.exp(-1.0))] * 2),
+    ],
+)
+def test_costs_to_go_are_discounted_where_they_accrue(
+    times: list[float], costs: list[float], rate: float, after: float, first: list[float]
+) -> None:
+    to_go = costs_to_go(np.array(times), np.array(costs), rate, after)
+    assert len(to_go) == len(times)
+    assert to_go[: len(first)].tolist() == pytest.approx(first)
 
 
 def test_the_baseline_is_the_mean_of_all_rollouts_at_the_same_time() -> None:
@@ -133,27 +140,41 @@ def test_the_baseline_is_the_mean_of_all_rollouts_at_the_same_time() -> None:
     assert first.tolist() == [15.0, 0.0]
     assert second.tolist() == [15.0, 4.5, 0.0]  # at 5 s the first rollout has 5 to go, this one 4
 
-
-def test_a_rollout_that_is_over_counts_with_nothing_to_go() -> None:
+    # A rollout that is over counts with nothing to go.
     times = [np.array([0.0, 2.0]), np.array([0.0, 8.0])]
     to_go = [np.array([6.0, 0.0]), np.array([8.0, 0.0])]
     assert aligned_baseline(times, to_go)[1].tolist() == [7.0, 0.0]
 
 
-def test_differential_costs_count_beyond_the_mean_rate() -> None:
-    assert differential_costs(np.array([0.0, 2.0]), np.array([1.0, 9.0]), 3.0).tolist() == [
-        1.0,
-        3.0,
-    ]
+def _rollout(clock_ms: list[int], cost: list[float], end_ms: int, end_cost: float) -> Rollout:
+    record = SimpleNamespace(
+        count=np.array([len(cost)]),
+        clock_ms=np.array(clock_ms),
+        cost=np.array(cost),
+        end_ms=np.array([end_ms]),
+        end_cost=np.array([end_cost]),
+    )
+    return Rollout(record, True)
+
+
+def test_differential_advantages_count_beyond_the_mean_rate() -> None:
+    """At 3 per second, 1 and 9 at 0 and 2 s are 1 and 3, and leave 2 and 0 to go."""
+    config = TrainConfig(is_differential=True, cost_scale=1.0)
+    group = [_rollout([0, 2_000], [1.0, 9.0], 4_000, 15.0), _rollout([0], [0.0], 1_000, 1.0)]
+    rate = Rate()
+    found = reinforce_advantages([group], config, rate)
+    assert rate.mean == 3.0
+    # The other one has -2 to go at 0 s, and nothing later.
+    assert found.tolist() == [-2.0, 0.0, 2.0]
 
 
 def test_the_running_mean_forgets_old_rollouts() -> None:
     rate = Rate()
-    rate.add(np.array([0.0, 1.0]), np.array([0.0, 20.0]), 2.0, 50.0)
+    rate.add(np.array([0.0, 1.0, 2.0]), np.array([0.0, 20.0, 50.0]))
     assert rate.mean == 25.0
-    rate.add(np.zeros(200_000), np.zeros(200_000), 10.0, 10.0)
+    rate.add(np.append(np.zeros(200_000), 10.0), np.append(np.zeros(200_000), 10.0))
     assert rate.mean == pytest.approx(1.0)
-    assert Rate.from_json(rate.to_json()).mean == rate.mean
+    assert Rate(json.loads(json.dumps(rate.pieces))).mean == rate.mean
 
 
 def test_advantages_are_standardised_and_clipped() -> None:

@@ -31,6 +31,17 @@ from parcae.workloads.workload import JobSequence, Workload
 PlayMany = Callable[[Simulations, int, int], None]
 
 
+def room_for(workload: Workload, num_jobs: int) -> dict[str, int]:
+    """The sizes of tables in which any sequence of so many jobs fits, for `SimulatorRows`."""
+    jobs = workload.jobs
+    return {
+        "num_jobs": num_jobs,
+        "num_stages": num_jobs * max(len(job.stages) for job in jobs),
+        "num_edges": num_jobs * max(sum(len(s.parents) for s in job.stages) for job in jobs),
+        "num_tasks": num_jobs * max(job.num_tasks for job in jobs),
+    }
+
+
 class SimulatorRows:
     """Simulators of one workload and cluster in the rows of shared tables.
 

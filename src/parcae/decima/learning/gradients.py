@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,15 @@ from parcae.base.errors import ConfigError, DivergedError, PolicyError
 from parcae.base.texts import MS_PER_S
 from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.advantages import normalized, reinforce_advantages, window_advantages
-from parcae.decima.learning.family import DataSet, Rollout
+from parcae.decima.learning.family import Rollout
 from parcae.decima.learning.ray_workers import RayCluster
 from parcae.decima.learning.recipes import TrainRequest, check_early_gap, make_family, teacher_of
-from parcae.decima.learning.simulators import RolloutWorker, Setup, require_decisions
+from parcae.decima.learning.simulators import RolloutWorker, Setup
 from parcae.decima.learning.updates import (
     CriticScale,
     Rate,
     Step,
+    Trainee,
     UpdateReport,
     imitate,
     reinforce,
@@ -31,7 +33,7 @@ from parcae.decima.learning.updates import (
 )
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
-from parcae.learning.scenario import Runs, Scenario
+from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
 from parcae.policies.networks.training import optimizer_state, restore_optimizer
@@ -47,31 +49,12 @@ _SETTING_BITS = 8
 _FEWEST_RUNS = 8
 
 
-class _Selection:
-    """The selection runs, and fair sharing on them.
-
-    All measurements of a training use the same runs, so that they can be compared.
-    """
-
-    def __init__(self, scenario: Scenario, count: int) -> None:
-        self.runs: Runs = scenario.batch([SELECTION_SEED_START + row for row in range(count)])
-        self.fair_cost = float(self.runs.cost(scenario.fair_policy().play_many).mean())
-        states = self.runs.simulators.states
-        # job_ms is the integral of the number of jobs over time.
-        self.fair_jobs = float(states.now.job_ms.sum() / max(1, states.now.clock_ms.sum()))
-        jct_ms = np.concatenate([self.runs.finished_jobs(row).jct_ms[0] for row in range(count)])
-        self.fair_jct_s = float(jct_ms.mean()) / MS_PER_S
-        # Where the tail of completion times begins, for the objective p95-jct.
-        self.tail_ms = float(np.percentile(jct_ms, 80))
-
-    def ratio(self, policy: Any) -> float:
-        """Objective / that of fair sharing, with most probable decisions."""
-        cost = float(self.runs.cost(policy.play_many).mean())
-        return self.runs.scenario.ratio(cost, self.fair_cost)
-
-
 class _Setting:
-    """A scenario of a training: its selection runs, its rollouts, the scales of its costs."""
+    """A scenario of a training: its selection runs, its rollouts, the scales of its costs.
+
+    All measurements of a training use the same selection runs, so that they can be compared: with
+    each other, and with fair sharing.
+    """
 
     def __init__(
         self, request: TrainRequest, scenario: Scenario, number: int, usual_jct_s: float | None
@@ -82,48 +65,65 @@ class _Setting:
         config = request.config
         # The settings share the selection runs.
         num_runs = max(_FEWEST_RUNS, config.num_selection // len(request.scenarios))
-        self.selection = _Selection(scenario, min(config.num_selection, num_runs))
-        scale = 1.0 if usual_jct_s is None else self.selection.fair_jct_s / usual_jct_s
-        self.config = _scaled(config, scale)
-        setup = Setup(scenario, self.family, self.config, self.selection.tail_ms)
+        seeds = range(
+            SELECTION_SEED_START, SELECTION_SEED_START + min(config.num_selection, num_runs)
+        )
+        self.runs = scenario.batch(seeds)
+        self.fair_cost = self._cost(scenario.fair_policy())
+        now = self.runs.simulators.states.now
+        # job_ms is the integral of the number of jobs over time.
+        self.fair_jobs = float(now.job_ms.sum() / max(1, now.clock_ms.sum()))
+        jct_ms = np.concatenate(
+            [self.runs.finished_jobs(row).jct_ms[0] for row in range(len(seeds))]
+        )
+        self.fair_jct_s = float(jct_ms.mean()) / MS_PER_S
+        # Where the tail of completion times begins, for the objective p95-jct.
+        self.tail_ms = float(np.percentile(jct_ms, 80))
+        self.config = _scaled(config, 1.0 if usual_jct_s is None else self.fair_jct_s / usual_jct_s)
+        setup = Setup(scenario, self.family, self.config, self.tail_ms)
         address = request.ray_address
-        player = None if address is None else RayCluster(address, setup)
-        # The first 16 settings draw different sequences; the 17th draws those of the first.
-        seed = request.seed + (number << _SETTING_BITS)
-        self.worker = RolloutWorker(setup, seed=seed, player=player)
+        self.worker = RolloutWorker(
+            setup,
+            # The first 16 settings draw different sequences; the 17th draws those of the first.
+            seed=request.seed + (number << _SETTING_BITS),
+            player=None if address is None else RayCluster(address, setup),
+        )
         # The mean cost per second, for REINFORCE.
         self.rate = Rate()
         self.critic_scale = CriticScale()
+
+    def _cost(self, policy: Any) -> float:
+        """The mean objective of the selection runs, with most probable decisions."""
+        return float(self.runs.cost(policy.play_many).mean())
+
+    def ratio(self, policy: Any) -> float:
+        """Objective / that of fair sharing."""
+        return self.scenario.ratio(self._cost(policy), self.fair_cost)
 
     def state(self) -> dict[str, Any]:
         """What a resumed training needs, as plain JSON."""
         return {
             "value": [self.critic_scale.mean, self.critic_scale.spread],
-            "rate": self.rate.to_json(),
+            "rate": list(self.rate.pieces),
             "worker": self.worker.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` returned."""
         self.critic_scale = CriticScale(*state["value"])
-        self.rate = Rate.from_json(state["rate"])
+        self.rate = Rate(list(state["rate"]))
         self.worker.restore(state["worker"])
 
-    def check_queues(self, groups: Groups, most: float, iteration: int) -> float:
-        """Return the mean number of jobs in the system at the decisions."""
-        rollouts = [rollout for group in groups for rollout in group]
-        count = sum(rollout.count for rollout in rollouts)
-        mean_jobs = sum(map(self.family.num_jobs, rollouts)) / max(1, count)
-        fair_jobs = self.selection.fair_jobs
+    def check_queues(self, mean_jobs: float, most: float, iteration: int) -> None:
+        """Check the mean number of jobs in the system at the decisions."""
         # At least 2 jobs, so that an almost idle cluster does not trigger the check.
-        if mean_jobs > most * max(fair_jobs, 2.0) and self.scenario.arrivals != "batch":
+        if mean_jobs > most * max(self.fair_jobs, 2.0) and self.scenario.arrivals != "batch":
             raise DivergedError(
                 f"after {iteration} iterations {mean_jobs:.0f} jobs are in the system on "
-                f"average, under fair sharing {fair_jobs:.0f}: the queues grow without "
+                f"average, under fair sharing {self.fair_jobs:.0f}: the queues grow without "
                 "bound. The best policy so far is kept. Train with a lower learning rate, shorter "
                 "windows or a stronger prior"
             )
-        return mean_jobs
 
 
 def _scaled(config: TrainConfig, scale: float) -> TrainConfig:
@@ -156,7 +156,7 @@ class GradientLearner:
         self.config = config = request.config
         first, *others = request.scenarios
         self._setting = _Setting(request, first, 0, None)
-        usual_jct_s = self._setting.selection.fair_jct_s
+        usual_jct_s = self._setting.fair_jct_s
         self._settings = [
             self._setting,
             *(_Setting(request, one, row, usual_jct_s) for row, one in enumerate(others, 1)),
@@ -170,9 +170,7 @@ class GradientLearner:
         self._is_imitating = config.imitation > 0
         self._rng = np.random.default_rng(np.random.SeedSequence([0x7472_6169, seed]))
         torch.manual_seed(seed)
-        weights = request.weights
-        start = family.initial_weights(self._rng) if weights is None else weights
-        network: Any = family.network(start)
+        network: Any = family.network(request.weights or family.initial_weights(self._rng))
         self.network: Any = network.to(self.device)
         # All settings must fit; the first one goes last, so that the network is ready for it.
         for setting in reversed(self._settings):
@@ -264,7 +262,7 @@ class GradientLearner:
 
     def _ratio(self, weights: Weights) -> float:
         """Mean over the settings of the ratio to fair sharing."""
-        ratios = [one.selection.ratio(one.family.policy(weights)) for one in self._settings]
+        ratios = [one.ratio(one.family.policy(weights)) for one in self._settings]
         return float(np.mean(ratios))
 
     def weights(self) -> Weights:
@@ -311,13 +309,6 @@ class GradientLearner:
 
         Windows without any decision (such as quiet hours of a trace) are skipped.
         """
-        for _ in range(_QUIET_WINDOWS):
-            groups = self._collect(done)
-            if any(rollout.count for group in groups for rollout in group):
-                break
-        return groups
-
-    def _collect(self, done: float) -> Groups:
         setting = self._setting
         network = setting.family.policy(self.network.export()).network
         teacher = None
@@ -326,8 +317,12 @@ class GradientLearner:
             # fewer and fewer, so that it sees its own (DAgger).
             teacher = Teacher(setting.teacher, max(0.1, 1.0 - 0.02 * self.iteration))
         gap = 1.0 + (self.config.early_gap - 1.0) * max(0.0, 1.0 - 2.0 * done)
-        with _diverging():
-            return setting.worker.collect(network, self._episode_s(), teacher, gap)
+        for _ in range(_QUIET_WINDOWS):
+            with _diverging():
+                groups = setting.worker.collect(network, self._episode_s(), teacher, gap)
+            if any(rollout.count for rollout in chain.from_iterable(groups)):
+                break
+        return groups
 
     def _episode_s(self) -> float | None:
         """Draw the length of this iteration's episodes.
@@ -338,84 +333,71 @@ class GradientLearner:
         if config.episode_s is None:
             return None
         mean = config.episode_s + config.episode_growth_s * self.iteration
-        if config.episode_max_s is not None:
-            mean = min(mean, config.episode_max_s)
-        return float(self._rng.exponential(mean))
+        return float(self._rng.exponential(min(mean, config.episode_max_s or math.inf)))
 
     def learn(self, groups: Groups, left: float) -> tuple[UpdateReport, float]:
         """Update the network with one collection of rollouts. Returns the numbers of the update,
         and the mean number of jobs in the system.
         """
-        self.decisions += require_decisions(groups)
-        mean_jobs = self._setting.check_queues(groups, self.config.max_jobs_factor, self.iteration)
-        data = self._setting.family.gather([rollout for group in groups for rollout in group])
-        self.iteration += 1
-        self._set_rate(1.0)
-        if self._is_imitating:
-            report = imitate(
-                self.network, self.optimizer, data, self._step(), self._rng, self.device
+        config, setting = self.config, self._setting
+        rollouts = list(chain.from_iterable(groups))
+        count = sum(rollout.count for rollout in rollouts)
+        if count == 0:
+            raise PolicyError(
+                "the runs contain no decision to learn from: use more executors, or arrivals at "
+                "which jobs compete"
             )
-        elif self.config.algorithm is Algorithm.REINFORCE:
-            report = self._reinforce(data, groups)
+        self.decisions += count
+        mean_jobs = sum(map(setting.family.num_jobs, rollouts)) / count
+        setting.check_queues(mean_jobs, config.max_jobs_factor, self.iteration)
+        data = setting.family.gather(rollouts)
+        self.iteration += 1
+        # With PPO, learning rate and entropy bonus fall together.
+        is_ppo = not self._is_imitating and config.algorithm is Algorithm.PPO
+        fade = config.final_share + (1 - config.final_share) * left if is_ppo else 1.0
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = config.learning_rate * fade
+        trainee = Trainee(self.network, self.optimizer, self._rng, self.device)
+        step = Step(
+            config.epochs,
+            config.minibatch,
+            config.clip,
+            config.entropy * fade,
+            config.value_weight,
+            config.max_norm,
+        )
+        if self._is_imitating:
+            report = imitate(trainee, data, step)
+        elif is_ppo:
+            advantage, target = self._advantages(groups, rollouts)
+            report = update(trainee, data, advantage, target, step)
         else:
-            report = self._update(data, groups, left)
+            # Algorithm 1: differential costs, input-dependent baseline, entropy bonus.
+            advantage = reinforce_advantages(groups, config, setting.rate)
+            fallen = config.entropy - config.entropy_decay * self.iteration
+            entropy = max(config.entropy_least, fallen)
+            report = reinforce(trainee, data, advantage, entropy, config.minibatch)
         return report, mean_jobs
 
-    def _set_rate(self, fade: float) -> None:
-        """Set the learning rate to a share of the configured one."""
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = self.config.learning_rate * fade
-
-    def _step(self) -> Step:
-        """The settings of an update, without entropy bonus."""
-        c = self.config
-        return Step(c.epochs, c.minibatch, c.clip, 0.0, c.value_weight, c.max_norm)
-
-    def _update(self, data: DataSet, groups: Groups, left: float) -> UpdateReport:
-        """The update of PPO."""
-        config = self.config
-        advantage, target = self._advantages(groups)
-        # Learning rate and entropy bonus fall together.
-        fade = config.final_share + (1 - config.final_share) * left
-        self._set_rate(fade)
-        step = replace(self._step(), entropy=config.entropy * fade)
-        return update(
-            self.network, self.optimizer, data, advantage, target, step, self._rng, self.device
-        )
-
-    def _reinforce(self, data: DataSet, groups: Groups) -> UpdateReport:
-        """Algorithm 1's update: differential costs, input-dependent baseline, entropy bonus."""
-        config = self.config
-        advantage = reinforce_advantages(groups, config, self._setting.rate)
-        entropy = max(config.entropy_least, config.entropy - config.entropy_decay * self.iteration)
-        return reinforce(
-            self.network, self.optimizer, data, advantage, entropy, config.minibatch, self.device
-        )
-
-    def _advantages(self, groups: Groups) -> tuple[FloatArray, FloatArray | None]:
+    def _advantages(
+        self, groups: Groups, rollouts: list[Rollout]
+    ) -> tuple[FloatArray, FloatArray | None]:
         """Normalised advantages (positive: less cost) and, with windows, the critic's targets."""
-        ends = self._end_values([rollout for group in groups for rollout in group])
-        advantage, to_go = window_advantages(groups, ends, self._setting.config.horizon_s)
-        if self.config.window_s is None:
-            return normalized(advantage), None
-        return normalized(advantage), self._setting.critic_scale.targets(to_go)
-
-    def _end_values(self, rollouts: list[Rollout]) -> FloatArray:
-        """The cost to go at each rollout's end.
-
-        It is the critic's value where a window cut the run off, and 0 where the run was complete.
-        Before the critic has its scale, and so has learned anything, it is 0.
-        """
         setting = self._setting
         scale = setting.critic_scale
-        if self.config.window_s is None or not scale.is_known:
-            return np.zeros(len(rollouts))
-        data = setting.family.gather(rollouts, ends=True)
-        ends = data.decisions(np.arange(len(rollouts)), self.device)
-        with torch.no_grad():
-            value = self.network.value(ends).cpu().numpy().astype(np.float64)
-        is_over = np.array([rollout.is_complete for rollout in rollouts])
-        return np.where(is_over, 0.0, value * scale.spread + scale.mean)
+        # The cost to go at each rollout's end is the critic's value where a window cut the run off,
+        # and 0 where the run was complete. Before the critic has its scale, and so has learned
+        # anything, it is 0.
+        ends = np.zeros(len(rollouts))
+        if self.config.window_s is not None and scale.is_known:
+            states = setting.family.gather(rollouts, ends=True)
+            with torch.no_grad():
+                value = self.network.value(states.decisions(np.arange(len(ends)), self.device))
+            ends = value.cpu().numpy().astype(np.float64) * scale.spread + scale.mean
+            ends[[rollout.is_complete for rollout in rollouts]] = 0.0
+        advantage, to_go = window_advantages(groups, ends, setting.config.horizon_s)
+        target = None if self.config.window_s is None else scale.targets(to_go)
+        return normalized(advantage), target
 
 
 @contextmanager

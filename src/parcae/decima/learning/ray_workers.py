@@ -7,11 +7,10 @@ dies. A training thus has the same weights on any cluster, and on none.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,24 +57,14 @@ class RayCluster:
         inputs = ray.put((network, teacher))  # one copy for all tasks
         # In a list, so that Ray does not read the setup for every task.
         of_training = (self._key, [self._setup])
-        with _cancelled_on_error() as tasks:
-            tasks += [self._task.remote(of_training, share, inputs) for share in shares]
+        tasks = [self._task.remote(of_training, share, inputs) for share in shares]
+        try:
             played: list[PlayedRollouts] = ray.get(tasks)
+        except BaseException:  # also an interruption: the tasks are given up
+            for task in tasks:
+                ray.cancel(task)
+            raise
         return played
-
-
-@contextlib.contextmanager
-def _cancelled_on_error() -> Iterator[list[Any]]:
-    """A list of tasks that are given up if the block raises an error or is interrupted."""
-    import ray
-
-    tasks: list[Any] = []
-    try:
-        yield tasks
-    except BaseException:
-        for task in tasks:
-            ray.cancel(task)
-        raise
 
 
 def _connected(address: str) -> Any:
@@ -92,7 +81,10 @@ def _connected(address: str) -> Any:
     # The user's program may have connected to Ray itself.
     if not ray.is_initialized():
         try:
-            _check_answer(address)
+            # Where nothing listens, Ray itself would try for minutes.
+            host, _, port = address.rpartition(":")
+            if host and port.isdecimal():
+                socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
             ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError) as error:
             raise ConfigError(
@@ -106,13 +98,6 @@ def _connected(address: str) -> Any:
 def _cluster(ray: Any) -> str:
     """What identifies the cluster that this process is connected to."""
     return str(ray.get_runtime_context().gcs_address)
-
-
-def _check_answer(address: str) -> None:
-    """Raise OSError if nothing listens at "host:port": Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
 
 
 def _play(
@@ -141,7 +126,7 @@ def _writable(tree: Any) -> Any:
     """
     if isinstance(tree, np.ndarray):
         return tree.copy()
-    if isinstance(tree, tuple):
-        parts = [_writable(part) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return tree
+    if not isinstance(tree, tuple):
+        return tree
+    parts = map(_writable, tree)
+    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)

@@ -10,31 +10,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.errors import ConfigError, PolicyError, saved_by_older_version
+from parcae.base.errors import ConfigError, saved_by_older_version
 from parcae.base.texts import MS_PER_S
-from parcae.cluster.state import allocate, select
 from parcae.decima.kernels.recording import Recordings, Teacher
 from parcae.decima.learning.exploring import demonstrate_many, explore_many
 from parcae.decima.learning.family import Family, Rollout
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
-from parcae.simulation.elastic import with_elastic
-from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
-from parcae.simulation.kernels.playing import Costing, CostKind, Simulations
+from parcae.simulation.future import NEVER_MS, Status
+from parcae.simulation.kernels.playing import Costing, CostKind
+from parcae.simulation.many import SimulatorRows, room_for
 from parcae.simulation.objectives import (
     DEADLINE_SLOWDOWN,
     Objective,
     ObjectiveFunction,
     objective_name,
 )
-from parcae.simulation.simulator import check_fits, check_status, prepare, prepare_state
-from parcae.simulation.tables import workload_tables
+from parcae.simulation.simulator import check_fits, check_status
 from parcae.workloads.workload import TRAINING_SEED_START
 
 #: One simulator's tables in the middle of a run: those of its state, then those of its future.
@@ -125,28 +123,13 @@ class Simulators:
 
     def __init__(self, setup: Setup, count: int) -> None:
         self._setup = setup
-        self._costing = costing_for(setup.scenario, setup.tail_ms)
-        # Tables have room for any sequence, even if it consists of the largest job only.
         scenario = setup.scenario
-        config = scenario.config
-        jobs = scenario.workload.jobs
-        num_jobs = scenario.num_jobs
-        num_stages = num_jobs * max(len(job.stages) for job in jobs)
-        most_edges = max(sum(len(s.parents) for s in job.stages) for job in jobs)
-        num_edges = max(1, num_jobs * most_edges)
-        executors = config.total_executors
-        world = config.world.world
-        self._tables = workload_tables(
-            scenario.workload, config.durations, config.interpolation, world
+        workload = scenario.workload
+        self._costing = costing_for(scenario, setup.tail_ms)
+        self._simulators = SimulatorRows(
+            count, workload, scenario.config, **room_for(workload, scenario.num_jobs)
         )
-        self._states = allocate(count, config.classes, num_jobs, num_stages, num_edges, world)
-        prepare_state(self._states, config, scenario.workload)
-        most_tasks = max(job.num_tasks for job in jobs)
-        fault_tasks = num_jobs * most_tasks if config.faults is not None else 0
-        futures = allocate_future(count, executors, num_jobs, num_stages, 0, 0, world, fault_tasks)
-        self.futures = with_elastic(futures, config.elastic, executors)
         self._works, self._records = setup.family.allocate(count, setup.config.capacity)
-        self._status = np.zeros(count, np.int64)
         self._draw_seeds = np.zeros(count, np.uint64)
 
     def play(
@@ -157,18 +140,17 @@ class Simulators:
         """
         rows = range(first, first + len(share))
         run_end_ms = self._prepare(share, rows)
-        simulations = Simulations(self._states, self.futures, self._tables, self._status)
         # Where there is no window, nothing estimates the cost after a record is full.
         is_whole = self._setup.config.window_s is None
         recordings = Recordings(
             self._works, self._records, self._costing, self._draw_seeds, is_whole
         )
-        is_new = share.start is None
-        span = (rows.start, rows.stop)
+        simulations = self._simulators.simulations
+        span = (share.start is None, rows.start, rows.stop)
         if teacher is None:
-            explore_many(simulations, network, recordings, is_new, *span)
+            explore_many(simulations, network, recordings, *span)
         elif self._setup.family.imitates:
-            demonstrate_many(simulations, network, recordings, teacher, is_new, *span)
+            demonstrate_many(simulations, network, recordings, teacher, *span)
         else:
             raise ConfigError(
                 f"the network {self._setup.family.name!r} starts as its rule and needs no "
@@ -181,61 +163,48 @@ class Simulators:
 
         Returns when the scenario ends their runs, in ms; NEVER_MS: when all jobs are complete.
         """
+        states, futures = self._simulators.states, self._simulators.futures
+        these = slice(rows.start, rows.stop)
+        ends_ms = futures.events.end_ms
         now_ms = 0
         if share.start is None:
-            self._begin(share, rows)
+            scenario = self._setup.scenario
+            sequence = scenario.sequence(share.seed)
+            check_fits(sequence, scenario.config)
+            # Longer gaps mean a lower load.
+            stretched = replace(sequence, arrival_ms=np.rint(sequence.arrival_ms * share.gap))
+            ends_ms[these] = NEVER_MS  # unless the scenario has an end
+            for row in rows:
+                self._simulators.put(row, stretched, share.seed)
         else:
-            for table, start in zip((*self._states, *self.futures), share.start, strict=True):
-                table[rows.start : rows.stop] = start
-            now_ms = int(self._states.now.clock_ms[rows.start, 0])
-        ends_ms = self.futures.events.end_ms
+            for table, start in zip((*states, *futures), share.start, strict=True):
+                table[these] = start
+            now_ms = int(states.now.clock_ms[rows.start, 0])
         run_end_ms = int(ends_ms[rows.start, 0])
         if share.length_ms is not None:
             # A run stops at this time, as if it ended there.
-            ends_ms[rows.start : rows.stop] = min(run_end_ms, now_ms + share.length_ms)
-        self._draw_seeds[rows.start : rows.stop] = share.draw_seeds
+            ends_ms[these] = min(run_end_ms, now_ms + share.length_ms)
+        self._draw_seeds[these] = share.draw_seeds
         return run_end_ms
-
-    def _begin(self, share: RolloutShare, rows: range) -> None:
-        """Give all simulators the share's sequence and the same seed of durations."""
-        scenario = self._setup.scenario
-        sequence = scenario.sequence(share.seed)
-        check_fits(sequence, scenario.config)
-        for row in rows:
-            future = Future(*(table[row] for table in self.futures))
-            future.job_profile[:] = sequence.job_index
-            # Longer gaps mean a lower load.
-            future.arrival_ms[:] = np.rint(sequence.arrival_ms * share.gap)
-            future.events.end_ms[0] = NEVER_MS  # unless the scenario has an end
-            prepare(future, sequence, scenario.config, share.seed)
 
     def _played(self, rows: range, run_end_ms: int) -> PlayedRollouts:
         """What came of a share in these simulators, whose runs end at `run_end_ms`."""
+        simulators = self._simulators
+        # A share that goes on from elsewhere has no sequence of its own; only errors name one.
+        any_sequence = self._setup.scenario.sequence(0)
+        rollouts = []
         for row in rows:
-            self._check(row)
-        clock_ms = self._states.now.clock_ms
-        rollouts = [
-            Rollout(
-                type(self._records)(*(table[row] for table in self._records)),
-                bool(self._status[row] == Status.COMPLETE or clock_ms[row, 0] >= run_end_ms),
-            )
-            for row in rows
-        ]
+            status = check_status(int(simulators.status[row]), simulators.state(row), any_sequence)
+            is_over = simulators.states.now.clock_ms[row, 0] >= run_end_ms
+            record = type(self._records)(*(table[row] for table in self._records))
+            rollouts.append(Rollout(record, bool(status is Status.COMPLETE or is_over)))
         # The window is over; a run that goes on from here ends where the scenario says.
-        self.futures.events.end_ms[rows.start : rows.stop] = run_end_ms
+        simulators.futures.events.end_ms[rows.start : rows.stop] = run_end_ms
         unfinished = [row for row, one in zip(rows, rollouts, strict=True) if not one.is_complete]
         if not unfinished:
             return PlayedRollouts(rollouts, None)
-        tables = (*self._states, *self.futures)
+        tables = (*simulators.states, *simulators.futures)
         return PlayedRollouts(rollouts, tuple(table[unfinished[0]].copy() for table in tables))
-
-    def _check(self, row: int) -> None:
-        """Raise an error for a wrong decision, and where a run ended with unfinished jobs."""
-        status = Status(int(self._status[row]))
-        is_stalled = status is Status.COMPLETE and self._states.now.num_active[row, 0] > 0
-        if is_stalled or status in (Status.BAD_DECISION, Status.TIME_OVERFLOW):
-            state = select(self._states, row)
-            check_status(int(status), state, self._setup.scenario.sequence(0))
 
 
 class Threads:
@@ -275,17 +244,16 @@ class RolloutWorker:
 
     def __init__(self, setup: Setup, *, seed: int, player: Player | None = None) -> None:
         config = setup.config
-        self._num_groups = config.num_groups
-        self._group_size = config.group_size
+        self._config = config
         self._window_ms = None if config.window_s is None else round(config.window_s * MS_PER_S)
         self._seed = seed
         self._player = player or Threads(setup)
         self._number = 0
-        self._starts: list[Snapshot | None] = [None] * self._num_groups
+        self.restart()
 
     def restart(self) -> None:
         """Let every group begin a new sequence in the next collection."""
-        self._starts = [None] * self._num_groups
+        self._starts: list[Snapshot | None] = [None] * self._config.num_groups
 
     def state(self) -> dict[str, int]:
         """The number of collections, for `restore`."""
@@ -308,15 +276,13 @@ class RolloutWorker:
         """Simulate one window (or whole runs) of all groups. Returns a list of groups, each a list
         of its rollouts. They are views, valid until the next collection.
         """
+        groups: list[list[Rollout]] = [[] for _ in range(self._config.num_groups)]
         shares = [
-            share
-            for group in range(self._num_groups)
-            for share in self._shares(group, episode_s, gap)
+            share for group in range(len(groups)) for share in self._shares(group, episode_s, gap)
         ]
         played = self._player.play(shares, network, teacher)
         self._number += 1
         self.restart()
-        groups: list[list[Rollout]] = [[] for _ in range(self._num_groups)]
         for share, one in zip(shares, played, strict=True):
             groups[share.group] += one.rollouts
             # The rollouts of a group are alike: the first unfinished one is a random one.
@@ -335,20 +301,9 @@ class RolloutWorker:
             length_ms = int(rng.integers(1, length_ms + 1))
         if episode_s is not None:
             length_ms = max(1, round(episode_s * MS_PER_S))
-        number = self._number * self._num_groups + group
+        number = self._number * self._config.num_groups + group
         seed = TRAINING_SEED_START + ((self._seed & 0xFFF) << _SEQUENCE_BITS) + number
-        draw_seeds = rng.integers(0, 1 << 63, self._group_size, dtype=np.uint64)
-        count = min(self._player.shares_per_group, self._group_size)
+        draw_seeds = rng.integers(0, 1 << 63, self._config.group_size, dtype=np.uint64)
+        count = min(self._player.shares_per_group, self._config.group_size)
         for part in np.array_split(draw_seeds, count):
             yield RolloutShare(group, seed, part, length_ms, gap, start)
-
-
-def require_decisions(groups: list[list[Rollout]]) -> int:
-    """The number of recorded decisions of all groups."""
-    total = sum(rollout.count for group in groups for rollout in group)
-    if total == 0:
-        raise PolicyError(
-            "the runs contain no decision to learn from: use more executors, or arrivals at which "
-            "jobs compete"
-        )
-    return total

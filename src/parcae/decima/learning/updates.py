@@ -6,7 +6,8 @@ Source: Schulman et al., "Proximal Policy Optimization Algorithms", 2017, equati
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,9 @@ from torch import Tensor
 
 from parcae.base.errors import DivergedError
 from parcae.decima.learning.family import DataSet
-from parcae.policies.networks.training import Surrogate
+from parcae.policies.networks.training import Judged, Surrogate
 
-#: Adam's moments of one parameter.
-_MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
+FloatArray = npt.NDArray[np.float64]
 #: Log probabilities are clamped at this value when imitating, so that choices to which the network
 #: gives almost no probability do not dominate the loss.
 _LEAST_LOG_PROB = -20.0
@@ -45,7 +43,7 @@ class CriticScale:
         """Whether there were costs that differ."""
         return self.spread != 1.0
 
-    def targets(self, to_go: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def targets(self, to_go: FloatArray) -> FloatArray:
         """What the critic should say of these costs to go, float64[num_decisions]."""
         spread = float(to_go.std())
         if not self.is_known and spread > _LEAST_SPREAD:
@@ -61,32 +59,6 @@ def clipped_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip
     """
     ratio = torch.exp(log_prob - old_log_prob)
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
-
-
-def imitate(
-    network: Any,
-    optimizer: torch.optim.Optimizer,
-    data: DataSet,
-    step: Step,
-    rng: np.random.Generator,
-    device: torch.device,
-) -> UpdateReport:
-    """Make recorded choices more likely in one pass over them (behaviour cloning)."""
-    order = data.shuffled(rng)
-    losses = 0.0
-    entropies = 0.0
-    count = 0
-    for first in range(0, len(data), step.minibatch):
-        index = order[first : first + step.minibatch]
-        weight = np.full(len(index), 1.0 / len(index), np.float32)
-        surrogate = Surrogate(weight, least=_LEAST_LOG_PROB)
-        judged = network.judge(data.decisions(index, device), surrogate)
-        loss = -judged.log_prob.clamp(min=_LEAST_LOG_PROB).mean()
-        _descend(network, optimizer, loss, step.max_norm, "the loss of the imitation")
-        losses = losses + float(loss.detach())
-        entropies = entropies + float(judged.entropy.detach().mean())
-        count = count + 1
-    return UpdateReport(losses / count, entropies / count, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -116,81 +88,103 @@ class UpdateReport:
 
     loss: float
     entropy: float
-    kl: float
-    clipped: float
-    value_loss: float
+    kl: float = 0.0
+    clipped: float = 0.0
+    value_loss: float = 0.0
+
+
+@dataclass
+class Trainee:
+    """A network in training: its optimizer, what shuffles the data, and where it is."""
+
+    network: Any
+    optimizer: torch.optim.Optimizer
+    rng: np.random.Generator
+    device: torch.device
+
+    def minibatches(self, data: DataSet, size: int) -> Iterator[npt.NDArray[np.int64]]:
+        """The indices of all decisions in random order, in pieces."""
+        order = data.shuffled(self.rng)
+        for first in range(0, len(data), size):
+            yield order[first : first + size]
+
+    def judge(self, data: DataSet, index: npt.NDArray[np.int64], surrogate: Surrogate) -> Judged:
+        """Judge decisions whose loss will be `surrogate`."""
+        judged: Judged = self.network.judge(data.decisions(index, self.device), surrogate)
+        return judged
+
+    def descend(self, loss: Tensor, max_norm: float, what: str) -> None:
+        """Take a step against the gradient of a loss, unless it or the gradient is not finite."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.step(loss.item(), max_norm, what)
+
+    def step(self, loss: float, max_norm: float, what: str) -> None:
+        """Take a step against the gradient of a loss, unless it or the gradient is not finite."""
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), max_norm).item()
+        if not math.isfinite(norm) or not math.isfinite(loss):
+            raise DivergedError(f"{what} ({loss:.3g}) or its gradient ({norm:.3g}) is not finite")
+        self.optimizer.step()
+
+
+def imitate(trainee: Trainee, data: DataSet, step: Step) -> UpdateReport:
+    """Make recorded choices more likely in one pass over them (behaviour cloning)."""
+    reports = []
+    for index in trainee.minibatches(data, step.minibatch):
+        weight = np.full(len(index), 1.0 / len(index), np.float32)
+        judged = trainee.judge(data, index, Surrogate(weight, least=_LEAST_LOG_PROB))
+        loss = -judged.log_prob.clamp(min=_LEAST_LOG_PROB).mean()
+        trainee.descend(loss, step.max_norm, "the loss of the imitation")
+        reports.append((float(loss.detach()), float(judged.entropy.detach().mean())))
+    losses, entropies = zip(*reports, strict=True)
+    return UpdateReport(sum(losses) / len(reports), sum(entropies) / len(reports))
 
 
 def update(
-    network: Any,
-    optimizer: torch.optim.Optimizer,
+    trainee: Trainee,
     data: DataSet,
-    advantage: npt.NDArray[np.float64],
-    target: npt.NDArray[np.float64] | None,
+    advantage: FloatArray,
+    target: FloatArray | None,
     step: Step,
-    rng: np.random.Generator,
-    device: torch.device,
 ) -> UpdateReport:
     """Train the network in several passes over the data in shuffled minibatches.
 
     Args:
-        network: the network to train.
-        optimizer: the optimizer of its weights.
+        trainee: the network to train.
         data: N recorded decisions.
         advantage: float64[N].
         target: float64[N], targets of the critic, or None to train no critic.
         step: the settings.
-        rng: shuffles the data.
-        device: where the network is.
 
     Raises:
         DivergedError: a loss or a gradient is not finite. The weights are then as they were before
             that minibatch.
     """
+    device = trainee.device
     advantages = advantage.astype(np.float32)
     old = data.log_prob
     sums = np.zeros(5)
     count = 0
     for epoch in range(step.epochs):
-        order = data.shuffled(rng)
-        for first in range(0, len(data), step.minibatch):
-            index = order[first : first + step.minibatch]
+        for index in trainee.minibatches(data, step.minibatch):
             weight = advantages[index] / np.float32(len(index))
             surrogate = Surrogate(weight, old[index], step.clip, entropy=step.entropy / len(index))
-            judged = network.judge(data.decisions(index, device), surrogate)
+            judged = trainee.judge(data, index, surrogate)
             old_log_prob = torch.from_numpy(old[index]).to(device)
-            policy_loss = clipped_loss(
-                judged.log_prob,
-                old_log_prob,
-                torch.from_numpy(advantages[index]).to(device),
-                step.clip,
-            )
+            gained = torch.from_numpy(advantages[index]).to(device)
+            policy_loss = clipped_loss(judged.log_prob, old_log_prob, gained, step.clip)
             entropy = judged.entropy.mean()
             value_loss = torch.zeros((), device=device)
             if target is not None:
                 targets = torch.from_numpy(target[index].astype(np.float32)).to(device)
                 value_loss = torch.nn.functional.smooth_l1_loss(judged.value, targets)
             loss = policy_loss - step.entropy * entropy + step.value_weight * value_loss
-            _descend(network, optimizer, loss, step.max_norm, "the loss")
+            trainee.descend(loss, step.max_norm, "the loss")
             if epoch == step.epochs - 1:
                 kl, clipped = _change(judged.log_prob, old_log_prob, step.clip)
                 sums += [float(v.detach()) for v in (policy_loss, entropy, kl, clipped, value_loss)]
                 count += 1
     return UpdateReport(*(sums / max(1, count)).tolist())
-
-
-def _descend(
-    network: Any, optimizer: torch.optim.Optimizer, loss: Tensor, max_norm: float, what: str
-) -> None:
-    """Take a step against the gradient of a loss, unless it or the gradient is not finite."""
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
-    if not bool(torch.isfinite(norm)) or not bool(torch.isfinite(loss)):
-        raise DivergedError(
-            f"{what} ({loss.item():.3g}) or its gradient ({norm.item():.3g}) is not finite"
-        )
-    optimizer.step()
 
 
 @torch.no_grad()
@@ -202,58 +196,38 @@ def _change(log_prob: Tensor, old_log_prob: Tensor, clip: float) -> tuple[Tensor
     return (change.exp() - 1 - change).mean(), clipped
 
 
-FloatArray = npt.NDArray[np.float64]
-
 #: The running mean covers about this many decisions, as in the released code.
 _MEMORY = 100_000
 
 
+@dataclass
 class Rate:
     """Running mean of the cost per second over the last decisions.
 
     Example: after accrued costs of 0, 20 and 50 at 0, 1 and 2 seconds the mean is 25 per second.
     """
 
-    def __init__(self) -> None:
-        # Of each rollout: number of decisions, cost, seconds.
-        self._pieces: list[tuple[int, float, float]] = []
+    #: Of each rollout: number of decisions, cost, seconds.
+    pieces: list[list[float]] = field(default_factory=list)
 
-    def add(self, clock_s: FloatArray, cost: FloatArray, end_s: float, end_cost: float) -> None:
-        """Add a rollout's cost and time, from its first decision to its end."""
-        if len(clock_s):
-            self._pieces.append(
-                (len(clock_s), float(end_cost - cost[0]), float(end_s - clock_s[0]))
-            )
+    def add(self, times: FloatArray, costs: FloatArray) -> None:
+        """Add a rollout's times in s and accrued costs, from its first decision to its end."""
+        if len(times) > 1:
+            cost, seconds = float(costs[-1] - costs[0]), float(times[-1] - times[0])
+            self.pieces.append([len(times) - 1, cost, seconds])
         # Drop the oldest rollouts as long as the others alone fill the memory.
-        while sum(count for count, _, _ in self._pieces[1:]) > _MEMORY:
-            self._pieces.pop(0)
+        while sum(count for count, _, _ in self.pieces[1:]) > _MEMORY:
+            self.pieces.pop(0)
 
     @property
     def mean(self) -> float:
         """Mean cost per second; 0 before the first rollout."""
-        seconds = sum(s for _, _, s in self._pieces)
-        return sum(cost for _, cost, _ in self._pieces) / seconds if seconds > 0 else 0.0
-
-    def to_json(self) -> list[list[float]]:
-        """The state of the mean, for `from_json`."""
-        return [list(piece) for piece in self._pieces]
-
-    @classmethod
-    def from_json(cls, pieces: list[list[float]]) -> Rate:
-        """Restore the mean from what `to_json` returned."""
-        rate = cls()
-        rate._pieces = [(int(count), cost, seconds) for count, cost, seconds in pieces]
-        return rate
+        seconds = sum(s for _, _, s in self.pieces)
+        return sum(cost for _, cost, _ in self.pieces) / seconds if seconds > 0 else 0.0
 
 
 def reinforce(
-    network: Any,
-    optimizer: torch.optim.Optimizer,
-    data: DataSet,
-    advantage: FloatArray,
-    entropy_weight: float,
-    chunk: int,
-    device: torch.device,
+    trainee: Trainee, data: DataSet, advantage: FloatArray, entropy_weight: float, chunk: int
 ) -> UpdateReport:
     """One step of Adam on -sum_k log pi(a_k) A_k - weight x sum_k H_k / log(1000).
 
@@ -265,7 +239,7 @@ def reinforce(
     # are computed. The released code weighs the entropies of all jobs' limits by the probability of
     # a stage of the job: the value is the same in expectation, but its gradient is not, because it
     # also moves the stages' probabilities to jobs whose limits have a larger entropy.
-    optimizer.zero_grad(set_to_none=True)
+    trainee.optimizer.zero_grad(set_to_none=True)
     losses = 0.0
     entropies = 0.0
     # Deviation: the released code divides by log(stages in the system x limits). Here it is the
@@ -275,17 +249,12 @@ def reinforce(
         index = np.arange(first, min(len(data), first + chunk))
         weights = advantage[index].astype(np.float32)
         surrogate = Surrogate(weights, entropy=entropy_weight * scale)
-        judged = network.judge(data.decisions(index, device), surrogate)
-        weight = torch.from_numpy(weights).to(device)
+        judged = trainee.judge(data, index, surrogate)
+        weight = torch.from_numpy(weights).to(trainee.device)
         loss = -(judged.log_prob * weight).sum() - entropy_weight * scale * judged.entropy.sum()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         losses = losses + float(loss.detach())
         entropies = entropies + float(judged.entropy.detach().sum())
     # The norm is only checked: the released code does not clip gradients.
-    norm = torch.nn.utils.clip_grad_norm_(network.parameters(), math.inf)
-    if not math.isfinite(losses) or not bool(torch.isfinite(norm)):
-        raise DivergedError(
-            f"the loss ({losses:.3g}) or its gradient ({norm.item():.3g}) is not finite"
-        )
-    optimizer.step()
-    return UpdateReport(losses / len(data), entropies / len(data), 0.0, 0.0, 0.0)
+    trainee.step(losses, math.inf, "the loss")
+    return UpdateReport(losses / len(data), entropies / len(data))

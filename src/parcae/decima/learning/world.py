@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,14 +111,6 @@ def learner_of(network: str, request: LearnerRequest) -> Learner:
     )
 
 
-def _corrector(request: LearnerRequest) -> Learner:
-    return learner_of("corrector", request)
-
-
-def _decima(request: LearnerRequest) -> Learner:
-    return learner_of("decima", request)
-
-
 def _search(
     start: Parameters | None, scenarios: Sequence[Scenario]
 ) -> tuple[Parameters, npt.NDArray[np.int64]]:
@@ -201,6 +194,6 @@ WORLDS = (
     ),
 )
 LEARNERS = (
-    LearnerEntry("corrector", _corrector, ("executors", "cores")),
-    LearnerEntry("decima", _decima, ("executors", "cores")),
+    LearnerEntry("corrector", partial(learner_of, "corrector"), ("executors", "cores")),
+    LearnerEntry("decima", partial(learner_of, "decima"), ("executors", "cores")),
 )

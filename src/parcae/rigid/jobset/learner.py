@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.decima.learning.advantages import AccruedCosts, gains
-from parcae.decima.learning.updates import Step, update
+from parcae.decima.learning.advantages import costs_to_go, gains
+from parcae.decima.learning.updates import Step, Trainee, update
 from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
@@ -146,9 +146,8 @@ class SetLearner(PackingLearner):
             0.0,
             config.max_norm,
         )
-        report = update(
-            self.network, self.optimizer, data, advantage, None, step, rng, torch.device("cpu")
-        )
+        trainee = Trainee(self.network, self.optimizer, rng, torch.device("cpu"))
+        report = update(trainee, data, advantage, None, step)
         return {
             "cost": mean_cost(batch, self.cost),
             "decisions": float(len(data)),
@@ -184,15 +183,17 @@ class SetLearner(PackingLearner):
         totals = batch.costs(self.cost)
         ends = batch.states.clock["now"][:, 0]
         horizon = self.config.horizon
+        rate = 0.0 if horizon is None else 1.0 / horizon
         limit = self.config.advantage_clip
-        costs = []
+        times: list[FloatArray] = []
+        to_go: list[FloatArray] = []
         for record, end, total in zip(records, ends, totals, strict=True):
             n = int(record.count[0])
-            now = record.now[:n].astype(np.float64)
-            costs.append(AccruedCosts(now, record.cost[:n], float(end), float(total)))
-        for first in range(0, len(costs), self.config.group_size):
-            group = costs[first : first + self.config.group_size]
-            advantages = gains(group, [one.to_go(0.0, horizon) for one in group])
+            times.append(np.append(record.now[:n], end).astype(np.float64))
+            to_go.append(costs_to_go(times[-1], np.append(record.cost[:n], total), rate))
+        size = self.config.group_size
+        for first in range(0, len(times), size):
+            advantages = gains(times[first : first + size], to_go[first : first + size])
             joined = np.concatenate(advantages)
             deviation = max(float(joined.std()), 1e-6) if len(joined) else 1.0
             for advantage in advantages:
