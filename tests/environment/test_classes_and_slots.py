@@ -5,7 +5,6 @@ Tests the spaces, the masks, the meaning of actions, and that episodes equal sim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +30,7 @@ from parcae.workloads.demands import with_drawn_memory
 from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 from tests.conftest import job
+from tests.environment.episodes import Shown, at_random, play
 
 _TWO = (ExecutorClass(2, 1.0, 0.25), ExecutorClass(2, 1.0, 1.0))
 _THREE = (ExecutorClass(2, 1.0, 0.4), ExecutorClass(1, 2.0, 0.7), ExecutorClass(2, 2.0, 1.0))
@@ -59,29 +59,6 @@ def _one_long(**settings: Any) -> ClusterEnv:
     return ClusterEnv(executors=2, moving_delay_ms=0, warmup_delay_ms=0, idle_lengths=4, **values)
 
 
-def _random_action(
-    env: ClusterEnv, shown: dict[str, np.ndarray], rng: np.random.Generator
-) -> np.ndarray:
-    """Draw a stage and a limit, then a class and a slot that may be chosen with the stage."""
-    sizes = env.action_space.nvec
-    stages, limits = np.split(shown["action_mask"][: sizes[0] + sizes[1]], [sizes[0]])
-    stage = int(rng.choice(np.flatnonzero(stages)))
-    given = [shown[name][stage] for name in ("class_mask", "slot_mask") if name in shown]
-    return np.array([stage, *(rng.choice(np.flatnonzero(mask)) for mask in (limits, *given))])
-
-
-def _played(env: ClusterEnv, seed: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Play a random episode; yield what is shown and the next action."""
-    rng = np.random.default_rng(seed)
-    (shown, _) = env.reset(seed=seed)
-    is_over = False
-    while not is_over:
-        action = _random_action(env, shown, rng)
-        yield shown, action
-        shown, _, terminated, truncated, _ = env.step(action)
-        is_over = terminated or truncated
-
-
 @pytest.mark.parametrize(
     ("settings", "sizes", "entries"),
     [
@@ -103,14 +80,8 @@ def test_entries_without_a_choice_are_left_out(
     workload = Workload("test", (job("a", (1, 1_000, ()), (1, 1_000, (0,))),))
     env = ClusterEnv(workload=workload, num_jobs=1, num_limits=4, executors=4, **settings)
     assert env.action_space.nvec.tolist() == sizes
-    assert set(env.observation_space.spaces) == entries | {
-        "stages",
-        "stage_job",
-        "edges",
-        "jobs",
-        "cluster",
-        "action_mask",
-    }
+    always = {"stages", "stage_job", "edges", "jobs", "cluster", "action_mask"}
+    assert set(env.observation_space.spaces) == entries | always
     assert env.observation_space["action_mask"].shape == (sum(sizes),)
 
 
@@ -124,18 +95,7 @@ def test_an_observation_says_what_classes_there_are_and_which_fit() -> None:
         [False, True, True],
         [False, False, True],
     ]
-    assert shown["action_mask"].tolist() == [
-        True,
-        True,
-        False,
-        True,
-        True,
-        True,
-        True,
-        True,
-        True,
-        True,
-    ]
+    assert shown["action_mask"].tolist() == [True, True, False] + [True] * 7
     # All large executors to the stage that the small ones fit, too.
     shown, *_ = env.step(np.array([0, 3, 1]))
     assert shown["classes"][:, ObservedClassFeature.OFFERED].tolist() == [0.5, 0.0]
@@ -167,13 +127,18 @@ def test_idle_executors_are_counted_class_by_class() -> None:
         arrivals="poisson:5s",
         moving_delay_ms=0,
     )
-    most = np.zeros(3)
-    for shown, _ in _played(env, 1000):
+    draw = at_random(env, 1000)
+    seen = []
+
+    def choose(shown: Shown) -> Any:
         idle = shown["classes"][:, ObservedClassFeature.IDLE]
         assert idle.sum() == pytest.approx(shown["cluster"][ClusterFeature.IDLE])
         assert (idle <= shown["classes"][:, ObservedClassFeature.EXECUTORS] + 1e-6).all()
-        most = np.maximum(most, idle)
-    assert most.tolist() == pytest.approx([0.4, 0.2, 0.4])
+        seen.append(idle.copy())
+        return draw(shown)
+
+    play(env, choose, 1000)
+    assert np.max(seen, axis=0).tolist() == pytest.approx([0.4, 0.2, 0.4])
 
 
 def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only_one() -> None:
@@ -228,16 +193,19 @@ def test_unmasked_actions_are_valid_decisions_and_complete_all_jobs(
 ) -> None:
     env = ClusterEnv(workload=_TPCH, num_jobs=3, **settings)
     num_lengths = settings.get("idle_lengths", 0)
-    held = 0
-    for shown, action in _played(env, 1000):
+    draw = at_random(env, 1000)
+    held = []
+
+    def choose(shown: Shown) -> Any:
         _assert_masks(env, shown, env.episodes.observe(0), num_lengths)
-        wants_slot = num_lengths > 0 and action[-1] > 0
-        assert (env.episodes.decision(0, action).hold_ms > 0) == wants_slot
-        assert env.observation_space.contains(shown)
-        held += wants_slot
-    outcome = env.episodes.outcome(0)
-    assert (outcome["num_unfinished"], outcome["num_masked_actions"]) == (0, 0)
-    assert held >= num_slots
+        action = draw(shown)
+        held.append(num_lengths > 0 and action[-1] > 0)
+        assert (env.episodes.decision(0, action).hold_ms > 0) == held[-1]
+        return action
+
+    info = play(env, choose, 1000).info
+    assert (info["num_unfinished"], info["num_masked_actions"]) == (0, 0)
+    assert sum(held) >= num_slots
 
 
 def _assert_masks(
@@ -273,19 +241,20 @@ def _assert_same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) 
         RandomStreams(seed),
     )
     trace = simulate(sequence, policy, settings.cluster, seed)
-    num_classes = 0
-    num_slots = 0
-    info = {}
-    env.reset(seed=seed)
-    while not info:
-        decision = policy.decide(env.episodes.observe(0))
-        num_classes += decision.executor_class != ANY_CLASS
-        num_slots += decision.hold_ms > 0
-        *_, info = env.step(env.episodes.action(0, decision))
+    decisions = []
+
+    def choose(_: Shown) -> Any:
+        decisions.append(policy.decide(env.episodes.observe(0)))
+        return env.episodes.action(0, decisions[-1])
+
+    info = play(env, choose, seed).info
     completion_ms = env.episodes.state(0).jobs.completion_ms
     assert (completion_ms - sequence.arrival_ms).tolist() == jct_ms(trace).tolist()
     assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
-    return num_classes, num_slots
+    return (
+        sum(one.executor_class != ANY_CLASS for one in decisions),
+        sum(one.hold_ms > 0 for one in decisions),
+    )
 
 
 @pytest.mark.parametrize(

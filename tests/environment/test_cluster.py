@@ -27,30 +27,11 @@ from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.workload import TRAINING_SEED_START, RandomStreams, Workload, draw_sequence
 from tests.conftest import job
+from tests.environment.episodes import Played, Shown, at_random, largest, play
 
 
-def _split(env: ClusterEnv, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    rows = env.episodes.max_stages + 1
-    return np.flatnonzero(mask[:rows]), np.flatnonzero(mask[rows : rows + len(env.episodes.levels)])
-
-
-def _assert_spaces_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
-    rng = np.random.default_rng(seed)
-    observation, _ = env.reset(seed=seed)
-    total = 0.0
-    is_over = False
-    truncated = False
-    info = {}
-    while not is_over:
-        assert (observation["action_mask"] == env.action_masks()).all()
-        choices, limits = _split(env, observation["action_mask"])
-        any_class = env.action_space.nvec[2:] - 1
-        action = np.array([rng.choice(choices), rng.choice(limits), *any_class])
-        observation, reward, terminated, truncated, info = env.step(action)
-        assert env.observation_space.contains(observation)
-        total = total + reward
-        is_over = terminated or truncated
-    return total, info, truncated
+def _played(env: ClusterEnv, seed: int) -> Played:
+    return play(env, at_random(env, seed), seed)
 
 
 def _two_jobs(**settings: Any) -> ClusterEnv:
@@ -156,52 +137,50 @@ def test_executors_may_idle_only_while_others_work() -> None:
 def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> None:
     env = ClusterEnv(**settings)
     for seed in (1000, 1001):
-        total, info, truncated = _assert_spaces_at_random(env, seed)
+        total, info, truncated = _played(env, seed)
         completion_ms = env.episodes.state(0).jobs.completion_ms
-        arrival_ms = env.episodes.sequence(0).arrival_ms
+        arrival_ms = env.episodes.simulators.sequence(0).arrival_ms
         assert (info["num_unfinished"], info["num_masked_actions"], truncated) == (0, 0, False)
         assert total == pytest.approx(-0.01 * (completion_ms - arrival_ms).sum() / 1000)
         assert info["average_jct_s"] == pytest.approx((completion_ms - arrival_ms).mean() / 1000)
 
 
-def test_the_return_is_minus_the_makespan_where_that_is_the_objective() -> None:
-    env = ClusterEnv(
-        num_jobs=6, executors=5, arrivals="poisson:3s", objective="makespan", reward_scale=1.0
-    )
-    total, info, _ = _assert_spaces_at_random(env, 1000)
-    assert total == pytest.approx(-info["makespan_s"])
-
-
-def test_the_return_counts_the_time_before_the_first_executor_of_an_elastic_cluster() -> None:
-    cluster = {"world": "cores", "executors": 8, "elastic": {"min_cores": 0, "start_ms": 3_000}}
-    env = ClusterEnv(num_jobs=4, arrivals="poisson:5s", reward_scale=1.0, **cluster)
-    for seed in (1000, 1001):  # the second episode begins anew
-        total, info, _ = _assert_spaces_at_random(env, seed)
-        assert total == pytest.approx(-4 * info["average_jct_s"])
-
-
-def test_losses_on_an_elastic_cluster_are_refused_before_the_first_episode() -> None:
-    cluster = {"world": "cores", "executors": 8, "elastic": {"min_cores": 0}}
-    with pytest.raises(ConfigError, match="clusters of a fixed size only"):
-        ClusterEnv(faults=Faults(lost_per_hour=1.0), **cluster)
+@pytest.mark.parametrize(
+    ("settings", "metric", "times"),
+    [
+        ({"arrivals": "poisson:3s", "objective": "makespan"}, "makespan_s", 1),
+        # The time before the first executor of an elastic cluster counts, in each episode anew.
+        (
+            {
+                "arrivals": "poisson:5s",
+                "world": "cores",
+                "elastic": {"min_cores": 0, "start_ms": 3_000},
+            },
+            "average_jct_s",
+            6,
+        ),
+    ],
+)
+def test_the_return_is_minus_the_objective(
+    settings: dict[str, Any], metric: str, times: int
+) -> None:
+    env = ClusterEnv(num_jobs=6, executors=8, reward_scale=1.0, **settings)
+    for seed in (1000, 1001):
+        total, info, _ = _played(env, seed)
+        assert total == pytest.approx(-times * info[metric])
 
 
 def test_an_episode_that_is_cut_off_is_truncated() -> None:
-    total, info, truncated = _assert_spaces_at_random(
-        ClusterEnv(num_jobs=6, executors=5, end_ms=4_000), 1000
-    )
+    total, info, truncated = _played(ClusterEnv(num_jobs=6, executors=5, end_ms=4_000), 1000)
     assert (truncated, info["num_unfinished"]) == (True, 6)
     assert total == pytest.approx(-0.01 * 6 * 4.0)
 
 
 def test_the_same_seed_is_the_same_episode_and_no_seed_is_one_of_the_trainings() -> None:
     env = ClusterEnv(num_jobs=4, executors=4)
-    first, second, other = (_assert_spaces_at_random(env, seed) for seed in (7, 7, 8))
+    first, second, other = (_played(env, seed) for seed in (7, 7, 8))
     assert first == second != other
-    seeds = []
-    for _ in range(2):
-        env.reset()
-        seeds.append(env.episodes.seeds[0])
+    seeds = [play(env, largest).info["seed"] for _ in range(2)]
     assert TRAINING_SEED_START <= min(seeds) < max(seeds) < 2 * TRAINING_SEED_START
 
 
@@ -221,42 +200,31 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(
     seed = 1003
     sequence = draw_sequence(workload, "poisson:2s", 8, 10, RandomStreams(seed))
     trace = simulate(sequence, policy, config, seed)
-    env.reset(seed=seed)
-    is_over = False
-    info = {}
-    while not is_over:
-        action = env.episodes.action(0, policy.decide(env.episodes.observe(0)))
-        _, _, is_over, _, info = env.step(action)
+    episodes = env.episodes
+    info = play(env, lambda _: episodes.action(0, policy.decide(episodes.observe(0))), seed).info
     assert info["average_jct_s"] == pytest.approx(jct_ms(trace).mean() / 1000)
     assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
 
 
-def _first_choices(env: ClusterEnv, observation: dict[str, Any]) -> Any:
-    """The first stage and the largest limit that may be chosen."""
-    mask = observation["action_mask"]
-    num_stages = int(env.action_space.nvec[0])
-    return np.array([np.flatnonzero(mask[:num_stages])[0], np.flatnonzero(mask[num_stages:])[-1]])
-
-
 def test_a_stage_that_is_not_shown_any_more_has_no_action() -> None:
-    num_refused = 0
     settings = {"num_jobs": 6, "executors": 6, "max_jobs": 2, "moving_delay_ms": 100}
     env = ClusterEnv(workload="tpch", arrivals="poisson:500ms", **settings)
     policy = make_policy("sjf-cp", 6)
+    refused = []
+
+    def choose(shown: Shown) -> Any:
+        decision = policy.decide(env.episodes.observe(0))
+        try:
+            action = env.episodes.action(0, decision)
+        except PolicyError as error:
+            refused.append(error)
+            return largest(shown)
+        assert env.episodes.decision(0, action).stage == decision.stage
+        return action
+
     for seed in range(4):
-        observation, _ = env.reset(seed=seed)
-        is_over = False
-        while not is_over:
-            decision = policy.decide(env.episodes.observe(0))
-            try:
-                action = env.episodes.action(0, decision)
-                assert env.episodes.decision(0, action).stage == decision.stage
-            except PolicyError:
-                num_refused += 1
-                action = _first_choices(env, observation)
-            observation, _, terminated, truncated, _ = env.step(action)
-            is_over = terminated or truncated
-    assert num_refused > 10
+        play(env, choose, seed)
+    assert len(refused) > 10
 
 
 def test_a_cluster_that_has_lost_all_cores_is_in_the_space() -> None:
@@ -266,13 +234,8 @@ def test_a_cluster_that_has_lost_all_cores_is_in_the_space() -> None:
     )
     num_without = 0
     for seed in range(20):
-        observation, _ = env.reset(seed=seed)
-        is_over = False
-        while not is_over:
-            observation, _, terminated, truncated, _ = env.step(_first_choices(env, observation))
-            is_over = terminated or truncated
+        play(env, largest, seed)
         num_without += int(env.episodes.state(0).now.num_executors[0]) == 0
-        assert env.observation_space.contains(observation)
     assert num_without > 0
 
 
@@ -294,18 +257,13 @@ def test_with_few_rows_stages_that_may_be_chosen_are_shown_first() -> None:
 
 
 def test_limits_beyond_the_offered_executors_are_masked() -> None:
-    env = ClusterEnv(
-        workload=Workload("test", (job("a", (20, 1_000, ())),)),
-        num_jobs=3,
-        executors=10,
-        num_limits=4,
-    )
+    workload = Workload("test", (job("a", (20, 1_000, ())),))
+    env = ClusterEnv(workload=workload, num_jobs=3, executors=10, num_limits=4)
     assert env.episodes.levels.tolist() == [3, 5, 8, 10]
     observation, _ = env.reset(seed=1000)
-    choices, limits = _split(env, observation["action_mask"])
-    assert limits.tolist() == [0, 1, 2, 3]
-    observation, *_ = env.step(np.array([choices[0], 1]))
-    assert _split(env, observation["action_mask"])[1].tolist() == [0, 1]
+    assert observation["action_mask"][4:].tolist() == [True] * 4
+    observation, *_ = env.step(np.array([0, 1]))
+    assert observation["action_mask"][4:].tolist() == [True, True, False, False]
 
 
 def test_a_masked_choice_counts_as_the_first_that_is_not() -> None:
@@ -359,12 +317,35 @@ def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], mess
         gymnasium.make(CLUSTER_ID, **settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        # Demands of every job of the workload, and losses of executors on an elastic cluster.
+        (
+            {"executor_classes": (ExecutorClass(2, 0.5, 0.0),)},
+            WorkloadError,
+            "no executor class is as large",
+        ),
+        (
+            {
+                "world": "cores",
+                "executors": 8,
+                "elastic": {"min_cores": 0},
+                "faults": Faults(lost_per_hour=1.0),
+            },
+            ConfigError,
+            "clusters of a fixed size only",
+        ),
+    ],
+)
+def test_what_cannot_be_played_is_refused_before_the_first_episode(
+    settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ClusterEnv(**settings)
+
+
 def test_a_workload_may_be_given_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "own.parcae"
     write_workload(Workload("own", load_workload("toy").jobs), path)
     assert ClusterEnv(workload=path).episodes.workload.name == "own"
-
-
-def test_a_stage_that_fits_no_executor_is_refused_at_once() -> None:
-    with pytest.raises(WorkloadError, match="no executor class is as large"):
-        ClusterEnv(executor_classes=(ExecutorClass(2, 0.5, 0.0),))

@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.environments import PACKING_ID
+from parcae.environments.cluster import ClusterEnv, ClusterVectorEnv
 from parcae.environments.layout import PackingFeature, WaitingFeature
 from parcae.environments.packing import PackingEnv, PackingVectorEnv
 from parcae.rigid.jobs import RigidJobs
@@ -20,29 +21,31 @@ from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.rigid.sources import DrawnSource
 from parcae.rigid.world import PackingBatch
+from tests.environment.episodes import Played, Shown, play
 
 #: Two jobs that cannot run together at 0, and one later.
 _THREE = RigidJobs("three", [0, 0, 1], [2, 3, 1], [[6, 1], [5, 1], [1, 6]], [10, 10])
 
 
-def _assert_spaces_at_random(env: PackingEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
+def _played(env: PackingEnv, seed: int) -> Played:
+    """Play at random; what is not masked does something."""
     rng = np.random.default_rng(seed)
-    observation, _ = env.reset(seed=seed)
-    total = 0.0
-    is_over = False
-    truncated = False
-    info = {}
-    while not is_over:
-        assert (observation["action_mask"] == env.action_masks()).all()
-        before = int(env.episodes.state(0).clock["num_placed"][0])
-        action = rng.choice(np.flatnonzero(observation["action_mask"]))
-        observation, reward, terminated, truncated, info = env.step(action)
-        is_placed = int(env.episodes.state(0).clock["num_placed"][0]) > before
-        assert is_placed == (action != env.episodes.num_slots), "what is not masked does something"
-        assert env.observation_space.contains(observation)
-        total = total + reward
-        is_over = terminated or truncated
-    return total, info, truncated
+    clock = env.episodes.state(0).clock
+    expected = 0
+
+    def choose(shown: Shown) -> Any:
+        nonlocal expected
+        assert int(clock["num_placed"][0]) == expected
+        action = rng.choice(np.flatnonzero(shown["action_mask"]))
+        expected += action != env.episodes.num_slots
+        return action
+
+    return play(env, choose, seed)
+
+
+def _first(shown: Shown) -> Any:
+    """The first job slot that may be chosen."""
+    return np.int64(shown["action_mask"].argmax())
 
 
 def test_gymnasium_check_env_passes() -> None:
@@ -83,11 +86,8 @@ def test_an_observation_shows_slots_demands_and_what_is_free() -> None:
     assert reward == pytest.approx(-(1 / 2 + 1 / 3))
     assert observation["jobs"][:, WaitingFeature.IS_SHOWN].tolist() == [1, 1, 0]
     assert observation["cluster"].tolist() == [0.0, 0.0]
-
-
-def test_the_backlog_is_a_share_of_its_size() -> None:
-    env = PackingEnv(jobs=_THREE, num_slots=1, backlog_size=4)
-    observation, _ = env.reset(seed=1)
+    # The backlog is given as a share of its size.
+    observation, _ = PackingEnv(jobs=_THREE, num_slots=1, backlog_size=4).reset(seed=1)
     assert observation["cluster"][PackingFeature.BACKLOG] == 0.25
 
 
@@ -97,7 +97,7 @@ def test_the_backlog_is_a_share_of_its_size() -> None:
 def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> None:
     env = PackingEnv(**settings)
     for seed in (1000, 1001):
-        total, info, truncated = _assert_spaces_at_random(env, seed)
+        total, info, truncated = _played(env, seed)
         num_done = info["num_jobs"] - info["num_dropped"]
         assert (info["num_unfinished"], truncated) == (0, False)
         assert total == pytest.approx(-info["mean_slowdown"] * num_done)
@@ -107,9 +107,7 @@ def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> 
     ("objective", "outcome"), [("completion", "average_jct"), ("makespan", "makespan")]
 )
 def test_the_return_is_minus_the_objective(objective: str, outcome: str) -> None:
-    total, info, _ = _assert_spaces_at_random(
-        PackingEnv(objective=objective, reward_scale=0.5), 1002
-    )
+    total, info, _ = _played(PackingEnv(objective=objective, reward_scale=0.5), 1002)
     times = info["num_jobs"] if objective == "completion" else 1
     assert total == pytest.approx(-0.5 * times * info[outcome])
 
@@ -123,20 +121,14 @@ def test_jobs_in_seconds_that_are_short_count_as_ten_seconds(
     """Jobs of 2 and 3 s run one after another; see `metrics.packing.bound_of`."""
     jobs = RigidJobs("log", [0, 0], [2, 3], [[6], [6]], [10], step="s")
     env = PackingEnv(jobs=jobs, objective="bounded-slowdown", has_image=False, **settings)
-    env.reset(seed=1)
-    total = 0.0
-    for action in (0, 1, *[env.action_space.n - 1] * 5):
-        _, reward, terminated, _, _ = env.step(action)
-        total += reward
-    assert terminated
-    assert total == pytest.approx(-cost)
+    assert play(env, _first, 1).total == pytest.approx(-cost)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 4])
 def test_the_makespan_is_from_the_first_arrival_to_the_last_finish(seed: int) -> None:
     """Also where the first job arrives late, and where the window is longer."""
     env = PackingEnv(rates=(0.05,), objective="makespan")
-    total, info, truncated = _assert_spaces_at_random(env, seed)
+    total, info, truncated = _played(env, seed)
     assert not truncated
     assert info["makespan"] < 50
     assert total == pytest.approx(-info["makespan"])
@@ -153,16 +145,12 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(
     batch = PackingBatch(source.draw([1003]), source.config)
     batch.run(policy.play_many, 1)
     env = PackingEnv()
-    env.reset(seed=1003)
-    total = 0.0
-    is_over = False
-    info = {}
-    while not is_over:
+
+    def choose(_: Shown) -> Any:
         slot = policy.decide(env.episodes.view(0))
-        _, reward, is_over, _, info = env.step(
-            np.int64(env.episodes.num_slots if slot == VOID else slot)
-        )
-        total += reward
+        return np.int64(env.episodes.num_slots if slot == VOID else slot)
+
+    total, info, _ = play(env, choose, 1003)
     assert total == pytest.approx(-batch.costs(Cost.SLOWDOWN)[0])
     assert info["num_decisions"] == batch.outcome(0).num_decisions
     assert (
@@ -184,21 +172,32 @@ def test_an_episode_that_only_lets_time_pass_is_stopped() -> None:
 
 
 @pytest.mark.parametrize(
-    "action", [99, 11, -7, 1.0, 1.9, np.nan, True, [1], None, np.uint64(2**64 - 1)], ids=str
+    ("single", "many", "action"),
+    [
+        (PackingEnv, PackingVectorEnv, action)
+        for action in (99, 11, -7, 1.0, 1.9, np.nan, True, [1], None, np.uint64(2**64 - 1))
+    ]
+    + [
+        (ClusterEnv, ClusterVectorEnv, action)
+        for action in ([0, 9], [-1, 0], [0.0, 0.0], [0], None)
+    ],
 )
 def test_an_action_outside_of_the_space_is_refused_before_any_environment_steps(
-    action: Any,
+    single: Any, many: Any, action: Any
 ) -> None:
-    env = PackingEnv(jobs=_THREE)
+    settings = {"jobs": _THREE} if single is PackingEnv else {"num_jobs": 2, "executors": 3}
+    env = single(**settings)
     env.reset(seed=1)
-    with pytest.raises(PolicyError, match=r"is not in Discrete\(11\); call action_space.sample"):
+    with pytest.raises(PolicyError, match=r"is not in .*Discrete.*; call action_space.sample"):
         env.step(action)
-    many = PackingVectorEnv(2, jobs=_THREE)
-    many.reset(seed=1)
-    with pytest.raises(PolicyError, match=r"is not in Discrete\(11\)"):
-        many.step(np.array([np.zeros_like(action), action]))
-    for episodes in (env.episodes, many.episodes):
-        assert episodes.state(0).clock["num_decisions"][0] == 0
+    vector = many(2, **settings)
+    vector.reset(seed=1)
+    with pytest.raises(PolicyError, match=r"is not in .*Discrete"):
+        vector.step(np.array([np.zeros_like(action), action]))
+    for one in (env, vector):
+        state = one.episodes.state(0)
+        clock = state.clock["num_decisions"] if single is PackingEnv else state.now.num_decisions
+        assert clock[0] == 0
 
 
 def test_the_action_of_an_environment_that_begins_an_episode_is_ignored() -> None:
@@ -220,10 +219,12 @@ def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
     assert firsts == {0, 1}
 
 
-def test_settings_that_say_nothing_are_taken() -> None:
-    assert PackingEnv(jobs=None, num_jobs=None, window=6).episodes.settings.most_jobs == 6
-    settings = PackingEnv(jobs=_THREE, num_jobs=None, ends_early=False).episodes.settings
-    assert settings.most_jobs == 3
+@pytest.mark.parametrize(
+    ("settings", "most_jobs"),
+    [({"jobs": None, "window": 6}, 6), ({"jobs": _THREE, "ends_early": False}, 3)],
+)
+def test_settings_that_say_nothing_are_taken(settings: dict[str, Any], most_jobs: int) -> None:
+    assert PackingEnv(num_jobs=None, **settings).episodes.settings.most_jobs == most_jobs
 
 
 @pytest.mark.parametrize(
@@ -277,11 +278,5 @@ def test_jobs_that_take_their_time_do_not_end_an_episode(
 ) -> None:
     jobs = RigidJobs("log", arrival, [duration] * 3, [[6, 1]] * 3, [10, 10], step=step)
     env = gymnasium.make("parcae/Packing-v0", jobs=jobs, horizon=100)
-    observation, _ = env.reset(seed=1)
-    is_over = False
-    while not is_over:
-        action = int(np.flatnonzero(observation["action_mask"])[0])
-        observation, _, terminated, truncated, info = env.step(action)
-        is_over = terminated or truncated
-    assert terminated
-    assert info["num_unfinished"] == 0
+    _, info, truncated = play(env.unwrapped, _first, 1)
+    assert (truncated, info["num_unfinished"]) == (False, 0)

@@ -224,7 +224,7 @@ def test_the_environment_steps_the_world_of_cores() -> None:
         assert env.observation_space.contains(observation)
         total += reward
         is_over = terminated or truncated
-    trace = env.episodes.trace(0)
+    trace = env.episodes.simulators.trace(0, "environment")
     assert trace.is_complete
     assert total == pytest.approx(
         -0.01 * float((trace.completion_ms - trace.arrival_ms).sum()) / 1_000

@@ -26,7 +26,7 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.tables import slot_ms
 from parcae.cluster.observation import Observation, observe
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
-from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.cluster.trace import NOT_COMPLETED
 from parcae.environments.adapters import (
     Array,
     Arrays,
@@ -47,7 +47,6 @@ from parcae.environments.layout import (
     FitFeature,
     ObservedClassFeature,
     ObservedJobFeature,
-    ShownRows,
     SlotFeature,
     StageFeature,
     allocate_shown,
@@ -56,7 +55,7 @@ from parcae.environments.layout import (
 from parcae.environments.settings import ClusterSettings, read_cluster
 from parcae.simulation.faults import check_elastic, resolve_faults
 from parcae.simulation.future import Status
-from parcae.simulation.many import SimulatorRows
+from parcae.simulation.many import SimulatorRows, room_for
 from parcae.simulation.metrics import (
     arrived,
     jct_ms,
@@ -70,8 +69,6 @@ from parcae.simulation.simulator import check_fits
 from parcae.workloads.workload import JobSequence
 
 Int64Array = npt.NDArray[np.int64]
-#: The policy's name in the trace of an episode.
-_POLICY = "environment"
 #: Entries of the observation that are shown only with several executor classes or with idle slots.
 _CLASS_ENTRIES = ("classes", "stage_fit", "class_mask")
 _SLOT_ENTRIES = ("stage_slot", "slot_mask")
@@ -102,53 +99,64 @@ class ClusterEpisodes:
         faults = resolve_faults(settings.cluster.faults, self.workload)
         if settings.cluster.elastic is not None:
             check_elastic(faults)
-        self.scales = scales_of(self.workload, settings.cluster.classes)
-        jobs = self.workload.jobs
-        largest_job = max(len(job.stages) for job in jobs)
-        most_edges = max(sum(len(stage.parents) for stage in job.stages) for job in jobs)
-        self.max_jobs = min(settings.max_jobs or settings.num_jobs, settings.num_jobs)
-        all_stages = self.max_jobs * largest_job
+        classes = settings.cluster.classes
+        self.scales = scales_of(self.workload, classes)
+        self.num_classes = len(classes) if len(classes) > 1 else 0
+        num_jobs = settings.num_jobs
+        self.max_jobs = min(settings.max_jobs or num_jobs, num_jobs)
+        room = room_for(self.workload, num_jobs)
+        all_stages = self.max_jobs * room["num_stages"] // num_jobs
         self.max_stages = min(settings.max_stages or all_stages, all_stages)
         executors = settings.cluster.total_executors
         num_limits = settings.num_limits or executors
         # Evenly spaced limits, rounded up; the last one is all executors.
         self.levels = -(-executors * np.arange(1, num_limits + 1) // num_limits)
-        self.num_classes = len(settings.cluster.classes) if len(settings.cluster.classes) > 1 else 0
-        num_stages = settings.num_jobs * largest_job
-        self._allocate(max(1, self.max_jobs * most_edges), num_stages)
-        self.simulators = SimulatorRows(
-            count,
-            self.workload,
-            settings.cluster,
-            num_jobs=settings.num_jobs,
-            num_stages=num_stages,
-            num_edges=settings.num_jobs * most_edges,
-            num_tasks=settings.num_jobs * max(job.num_tasks for job in jobs),
-        )
-        self.observation_space, self.action_space = self._spaces()
-
-    def _allocate(self, max_edges: int, num_stages: int) -> None:
-        """Allocate the arrays of the observations and find out which choices an action has."""
-        n = self.count
-        num_classes = self.num_classes
         self._sizes = np.array(
-            [self.max_stages + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1]
+            [self.max_stages + 1, num_limits, self.num_classes + 1, settings.idle_lengths + 1]
         )
-        is_chosen = [True, True, num_classes > 0, self.settings.idle_lengths > 0]
-        # The choices that an action has.
-        self._columns = np.flatnonzero(is_chosen)
-        hidden = (_CLASS_ENTRIES if num_classes == 0 else ()) + (
-            _SLOT_ENTRIES if self.settings.idle_lengths == 0 else ()
+        # The choices that an action has; the first two always exist.
+        self._columns = np.flatnonzero((self._sizes > 1) | [True, True, False, False])
+        self.action_space = spaces.MultiDiscrete(self._sizes[self._columns])
+        boxes = self._boxes(max(1, self.max_jobs * room["num_edges"] // num_jobs))
+        # Indices of rows begin as NO_ROW, all else as 0: their lowest values.
+        self._views = ClusterView(
+            *(np.full((count, *boxes[name].shape), boxes[name].low) for name in ClusterView._fields)
         )
-        self._entries = [name for name in ClusterView._fields if name not in hidden]
-        self._views = self._allocate_views(max_edges)
-        num_jobs = self.settings.num_jobs
-        self._shown = allocate_shown(n, self.max_jobs, self.max_stages, num_jobs, num_stages)
-        self.seeds = [0] * n
+        hidden = (_CLASS_ENTRIES if self.num_classes == 0 else ()) + (
+            _SLOT_ENTRIES if settings.idle_lengths == 0 else ()
+        )
+        self._entries = [name for name in boxes if name not in hidden]
+        self.observation_space = spaces.Dict({name: boxes[name] for name in self._entries})
+        self._shown = allocate_shown(
+            count, self.max_jobs, self.max_stages, num_jobs, room["num_stages"]
+        )
+        self.simulators = SimulatorRows(count, self.workload, settings.cluster, **room)
+        self.seeds = [0] * count
         # Clusters that are stepped elsewhere and shown in place of an episode's own.
         self._followed: dict[int, Observation] = {}
-        self._num_masked = np.zeros(n, np.int64)
-        self._rewarded_s = np.zeros(n)
+        self._num_masked = np.zeros(count, np.int64)
+        self._rewarded_s = np.zeros(count)
+
+    def _boxes(self, max_edges: int) -> dict[str, spaces.Box]:
+        """The space of every array of an observation, also of those that are not shown."""
+        rows, classes, lengths = self.max_stages, self.num_classes, self.settings.idle_lengths
+
+        def box(*shape: int, dtype: Any = np.float32) -> spaces.Box:
+            return spaces.Box(0, 1 if dtype is np.bool_ else BOUND, shape, dtype)
+
+        return {
+            "stages": box(rows, len(StageFeature)),
+            "stage_job": spaces.Box(NO_ROW, self.max_jobs - 1, (rows,), np.int32),
+            "edges": spaces.Box(NO_ROW, rows - 1, (max_edges, 2), np.int32),
+            "jobs": box(self.max_jobs, len(ObservedJobFeature)),
+            "cluster": box(len(ClusterFeature)),
+            "classes": box(classes, len(ObservedClassFeature)),
+            "stage_fit": box(rows, len(FitFeature) + classes),
+            "stage_slot": box(rows, len(SlotFeature)),
+            "class_mask": box(rows + 1, classes + 1, dtype=np.bool_),
+            "slot_mask": box(rows + 1, lengths + 1, dtype=np.bool_),
+            "action_mask": box(int(self._sizes[self._columns].sum()), dtype=np.bool_),
+        }
 
     @property
     def _tables(self) -> EpisodeTables:
@@ -164,41 +172,6 @@ class ClusterEpisodes:
             self.settings.objective is Objective.MAKESPAN,
         )
 
-    def _allocate_views(self, max_edges: int) -> ClusterView:
-        """Allocate the arrays of the observations."""
-        n = self.count
-        num_rows = self.max_stages
-        num_classes = self.num_classes
-        return ClusterView(
-            stages=np.zeros((n, num_rows, len(StageFeature)), np.float32),
-            stage_job=np.full((n, num_rows), NO_ROW, np.int32),
-            edges=np.full((n, max_edges, 2), NO_ROW, np.int32),
-            jobs=np.zeros((n, self.max_jobs, len(ObservedJobFeature)), np.float32),
-            cluster=np.zeros((n, len(ClusterFeature)), np.float32),
-            classes=np.zeros((n, num_classes, len(ObservedClassFeature)), np.float32),
-            stage_fit=np.zeros((n, num_rows, len(FitFeature) + num_classes), np.float32),
-            stage_slot=np.zeros((n, num_rows, len(SlotFeature)), np.float32),
-            class_mask=np.zeros((n, num_rows + 1, num_classes + 1), np.bool_),
-            slot_mask=np.zeros((n, num_rows + 1, self.settings.idle_lengths + 1), np.bool_),
-            action_mask=np.zeros((n, self._sizes[self._columns].sum()), np.bool_),
-        )
-
-    def _spaces(self) -> tuple[spaces.Dict, spaces.MultiDiscrete]:
-        """Return the space of the observations and that of the actions."""
-        views = self._views
-        largest_row = {"stage_job": self.max_jobs - 1, "edges": self.max_stages - 1}
-        boxes: dict[str, spaces.Space[Any]] = {}
-        for name in self._entries:
-            array = getattr(views, name)
-            if name in largest_row:  # row numbers, NO_ROW in unused rows
-                boxes[name] = spaces.Box(
-                    NO_ROW, max(0, largest_row[name]), array.shape[1:], np.int32
-                )
-            else:
-                high = 1 if array.dtype == np.bool_ else BOUND
-                boxes[name] = spaces.Box(0, high, array.shape[1:], array.dtype)
-        return spaces.Dict(boxes), spaces.MultiDiscrete(self._sizes[self._columns])
-
     def state(self, row: int) -> ClusterState:
         """Return the state of an episode's cluster, as views."""
         return self.simulators.state(row)
@@ -206,14 +179,6 @@ class ClusterEpisodes:
     def observe(self, row: int) -> Observation:
         """Return what a policy sees of an episode's cluster now."""
         return observe(self.state(row))
-
-    def sequence(self, row: int) -> JobSequence:
-        """Return the jobs of an episode that was started."""
-        return self.simulators.sequence(row)
-
-    def trace(self, row: int) -> Trace:
-        """Return the trace of an episode so far."""
-        return self.simulators.trace(row, _POLICY)
 
     def start(self, rows: Int64Array, seeds: Sequence[int]) -> None:
         """Begin the episodes of seeds: jobs and random draws of `parcae simulate --seed`."""
@@ -256,8 +221,7 @@ class ClusterEpisodes:
         actions[row] = action
         chosen = self._all_choices(actions, np.array([row]))[row]
         state = self._shown_state(row)
-        shown = ShownRows(*(a[row] for a in self._shown))
-        view = ClusterView(*(a[row] for a in self._views))
+        shown, view = _row(self._shown, row), _row(self._views, row)
         *decision, is_masked = decision_of(state, shown, view, self.levels, chosen)
         self._num_masked[row] += is_masked
         return Decision(*decision)
@@ -275,7 +239,7 @@ class ClusterEpisodes:
         choices[:, self._columns] = checked_actions(actions, rows, self.action_space, self.count)
         return choices
 
-    def action(self, row: int, decision: Decision) -> npt.NDArray[np.int64]:
+    def action(self, row: int, decision: Decision) -> Int64Array:
         """Return the action that stands for a decision, e.g. one of a heuristic.
 
         The limit and the idle slot are the first choices that are at least as large as the
@@ -283,42 +247,32 @@ class ClusterEpisodes:
 
         Example: `env.step(episodes.action(0, policy.decide(episodes.observe(0))))`.
         """
-        if decision.stage == NO_STAGE:
-            return self._to_action(self.max_stages, 0, self.num_classes, 0)
-        choice = int(self._shown.row_of_stage[row, decision.stage])
-        # The row of a stage that is not shown any more stands for another one.
-        if choice == NO_ROW or int(self._shown.stages[row, choice]) != decision.stage:
-            raise PolicyError(
-                f"stage {decision.stage} is not shown; make max_jobs and max_stages larger"
-            )
-        num_offered = int(self._shown_state(row).now.num_source[0])
-        level = int(np.searchsorted(self.levels, min(decision.limit, num_offered)))
-        executor_class = (
-            self.num_classes if decision.executor_class == ANY_CLASS else decision.executor_class
-        )
-        return self._to_action(
-            choice,
-            level,
-            executor_class,
-            self._slot_length(row, decision, min(int(self.levels[level]), num_offered)),
-        )
-
-    def _to_action(self, *choices: int) -> npt.NDArray[np.int64]:
-        """Return the action with the given choices, without those that no action has."""
-        action: npt.NDArray[np.int64] = np.array(choices, np.int64)[self._columns]
-        return action
+        choice, level, executor_class, length = self.max_stages, 0, decision.executor_class, 0
+        if decision.stage != NO_STAGE:
+            choice = int(self._shown.row_of_stage[row, decision.stage])
+            # The row of a stage that is not shown any more stands for another one.
+            if choice == NO_ROW or int(self._shown.stages[row, choice]) != decision.stage:
+                raise PolicyError(
+                    f"stage {decision.stage} is not shown; make max_jobs and max_stages larger"
+                )
+            num_offered = int(self._shown_state(row).now.num_source[0])
+            level = int(np.searchsorted(self.levels, min(decision.limit, num_offered)))
+            limit = min(int(self.levels[level]), num_offered)
+            length = self._slot_length(row, decision, limit) if decision.hold_ms else 0
+        if decision.stage == NO_STAGE or executor_class == ANY_CLASS:
+            executor_class = self.num_classes
+        chosen: Int64Array = np.array([choice, level, executor_class, length])[self._columns]
+        return chosen
 
     def _slot_length(self, row: int, decision: Decision, limit: int) -> int:
         """Return the shortest idle slot that is as long as the decision's, or the longest one."""
-        if not decision.hold_ms:
-            return 0
         num_lengths = self.settings.idle_lengths
-        state = self._shown_state(row)
         if not num_lengths:
             raise PolicyError(
                 f"stage {decision.stage} gets an idle slot, but the environment has none to "
                 f"choose from; set idle_lengths"
             )
+        state = self._shown_state(row)
         slots = [
             int(slot_ms(state, decision.stage, limit, k, num_lengths))
             for k in range(1, num_lengths + 1)
@@ -335,7 +289,8 @@ class ClusterEpisodes:
 
         For a job that is not complete, the time up to the end of the episode is used.
         """
-        trace = self.trace(row)
+        trace = self.simulators.trace(row, "environment")
+        slowdowns = slowdown(trace, self.simulators.sequence(row))
         has_arrived = arrived(trace)
         (p95_ms,) = jct_percentiles_ms(trace, (95,))
         is_unfinished = has_arrived & (trace.completion_ms == NOT_COMPLETED)
@@ -344,7 +299,7 @@ class ClusterEpisodes:
             "average_jct_s": s_from_ms(float(jct_ms(trace)[has_arrived].mean())),
             "p95_jct_s": s_from_ms(p95_ms),
             "makespan_s": s_from_ms(makespan_ms(trace)),
-            "mean_slowdown": float(slowdown(trace, self.sequence(row))[has_arrived].mean()),
+            "mean_slowdown": float(slowdowns[has_arrived].mean()),
             "utilization": utilization(trace),
             "num_unfinished": int(np.count_nonzero(is_unfinished)),
             "num_decisions": trace.num_decisions,
@@ -365,23 +320,20 @@ class ClusterEpisodes:
         self._followed[row] = observation
         if not has_choice(observation):
             return False
-        self._make_room(len(observation.jobs), len(observation.stages))
-        shown = ShownRows(*(a[row] for a in self._shown))
-        view = ClusterView(*(a[row] for a in self._views))
+        jobs = max(len(observation.jobs), self._shown.row_of_job.shape[1])
+        stages = max(len(observation.stages), self._shown.row_of_stage.shape[1])
+        if (jobs, stages) != (self._shown.row_of_job.shape[1], self._shown.row_of_stage.shape[1]):
+            larger = allocate_shown(self.count, self.max_jobs, self.max_stages, jobs, stages)
+            # The rows that are in use must be known, to be cleared.
+            self._shown = larger._replace(stages=self._shown.stages, jobs=self._shown.jobs)
+        shown, view = _row(self._shown, row), _row(self._views, row)
         write_view(observation, shown, view, self.levels, self.scales)
         return True
 
-    def _make_room(self, num_jobs: int, num_stages: int) -> None:
-        """Make the tables by job and stage large enough for a followed cluster."""
-        jobs = max(num_jobs, self._shown.row_of_job.shape[1])
-        stages = max(num_stages, self._shown.row_of_stage.shape[1])
-        if (jobs, stages) == (self._shown.row_of_job.shape[1], self._shown.row_of_stage.shape[1]):
-            return
-        larger = allocate_shown(self.count, self.max_jobs, self.max_stages, jobs, stages)
-        # The rows that are in use must be known, to be cleared.
-        self._shown = larger._replace(
-            stages=self._shown.stages, jobs=self._shown.jobs, used=self._shown.used
-        )
+
+def _row(tables: Any, row: int) -> Any:
+    """The tables of one episode, as views."""
+    return type(tables)(*(table[row] for table in tables))
 
 
 class ClusterEnv(EpisodeEnv):

@@ -158,8 +158,6 @@ JOB_LOGS = np.dtype(
     ],
     align=True,
 )
-#: Rows of an observation that are in use; they are the first ones.
-USED = np.dtype([("jobs", "i8"), ("stages", "i8"), ("edges", "i8")], align=True)
 
 
 class ShownRows(NamedTuple):
@@ -171,7 +169,6 @@ class ShownRows(NamedTuple):
     row_of_job: Any  # int64[num_jobs], row that shows every job, or NO_ROW
     stage_logs: Any  # STAGE_LOGS[num_stages]
     job_logs: Any  # JOB_LOGS[num_jobs]
-    used: Any  # USED[1]
 
 
 class EpisodeTables(NamedTuple):
@@ -203,7 +200,6 @@ def allocate_shown(
         row_of_job=np.full((count, num_jobs), NO_ROW, np.int64),
         stage_logs=stage_logs,
         job_logs=job_logs,
-        used=np.zeros((count, 1), USED).view(np.recarray),
     )
 
 

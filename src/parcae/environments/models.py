@@ -58,7 +58,8 @@ class ModelPolicy:
         self._model = model
         self._episodes = ClusterEpisodes(1, episodes.settings)
         self._is_deterministic = deterministic
-        self._is_masked = _takes_masks(model)
+        # As sb3-contrib's MaskablePPO does.
+        self._is_masked = "action_masks" in inspect.signature(model.predict).parameters
         self._keys = _keys(model, self._episodes)
 
     def decide(self, observation: Observation) -> Decision:
@@ -77,11 +78,6 @@ class ModelPolicy:
                 "remember is lost between decisions; train one without memory"
             )
         return episodes.decision(0, np.asarray(action))
-
-
-def _takes_masks(model: Model) -> bool:
-    """Whether `predict` takes action masks, as sb3-contrib's MaskablePPO does."""
-    return "action_masks" in inspect.signature(model.predict).parameters
 
 
 def _keys(model: Model, episodes: ClusterEpisodes) -> tuple[str, ...]:

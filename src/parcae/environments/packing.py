@@ -61,35 +61,36 @@ class PackingEpisodes:
         self.count = count
         self.settings = settings
         self.source = settings.source()
-        self.config = self.source.config
+        self.config = config = self.source.config
         jobs = settings.jobs if settings.jobs is not None else self.source.draw([0])[0]
-        make_sequence_tables([jobs], self.config)  # raises now if a job cannot be placed
-        self.capacity, self.num_slots = jobs.capacity, self.config.num_slots
-        self._allocate(settings.most_jobs, len(jobs.capacity))
-        self.action_space = spaces.Discrete(self.num_slots + 1)
-        shown = self.observations()
-        self.observation_space = spaces.Dict(
-            {name: _box(name, array) for name, array in shown.items()}
-        )
-
-    def _allocate(self, num_jobs: int, num_resources: int) -> None:
-        """Allocate the tables of all clusters, of their job sequences, and of the observations."""
-        n = self.count
-        config = self.config
-        self.sequences: list[RigidJobs | None] = [None] * n
-        self.seeds = [0] * n
+        make_sequence_tables([jobs], config)  # raises now if a job cannot be placed
+        self.capacity, self.num_slots = jobs.capacity, config.num_slots
+        num_jobs, num_resources = settings.most_jobs, len(jobs.capacity)
+        self.sequences: list[RigidJobs | None] = [None] * count
+        self.seeds = [0] * count
         self._states: Packing = allocate(
-            n, num_jobs, self.num_slots, config.backlog_size, config.horizon, num_resources
+            count, num_jobs, self.num_slots, config.backlog_size, config.horizon, num_resources
         )
         self._states.capacity[:] = self.capacity
-        demand = np.zeros((n, num_jobs, num_resources), np.int64)
         self._sequence_tables = SequenceTables(
-            records((n, num_jobs), SPEC), demand, np.zeros((n, 1), np.int64), records((n, 1), RULES)
+            records((count, num_jobs), SPEC),
+            np.zeros((count, num_jobs, num_resources), np.int64),
+            np.zeros((count, 1), np.int64),
+            records((count, 1), RULES),
         )
-        self._views: View = allocate_view(n, self.num_slots, 1, num_resources)
-        self._sequence = np.arange(n)
-        shape = ImageSettings().shape(config, self.capacity) if self.settings.has_image else (0, 0)
-        self._images = np.zeros((n, *shape), np.float32)
+        self._views: View = allocate_view(count, self.num_slots, 1, num_resources)
+        self._sequence = np.arange(count)
+        shape = ImageSettings().shape(config, self.capacity) if settings.has_image else (0, 0)
+        self._images = np.zeros((count, *shape), np.float32)
+        self.action_space = spaces.Discrete(self.num_slots + 1)
+        self.observation_space = spaces.Dict(
+            {
+                name: spaces.Box(
+                    0, BOUND if name in ("jobs", "cluster") else 1, array.shape[1:], array.dtype
+                )
+                for name, array in self.observations().items()
+            }
+        )
 
     @property
     def _clusters(self) -> Clusters:
@@ -110,19 +111,14 @@ class PackingEpisodes:
     def start(self, rows: npt.NDArray[np.int64], seeds: Sequence[int]) -> None:
         """Begin an episode in each of the given rows, which have one seed each."""
         for row, seed in zip(rows.tolist(), seeds, strict=True):
-            self._start(row, seed)
-
-    def _start(self, row: int, seed: int) -> None:
-        """Begin the episode of a seed in the given row."""
-        jobs = self.source.draw([seed])[0]
-        for table, new in zip(
-            self._sequence_tables, make_sequence_tables([jobs], self.config), strict=True
-        ):
-            # The allocated rows are enough for the longest sequence; this one may be shorter.
-            table[row, : new.shape[1]] = new[0]
-        self.sequences[row] = jobs
-        self.seeds[row] = seed
-        begin_many(self._clusters, row, row + 1)
+            jobs = self.source.draw([seed])[0]
+            tables = make_sequence_tables([jobs], self.config)
+            for table, new in zip(self._sequence_tables, tables, strict=True):
+                # The allocated rows are enough for the longest sequence; this one may be shorter.
+                table[row, : new.shape[1]] = new[0]
+            self.sequences[row] = jobs
+            self.seeds[row] = seed
+            begin_many(self._clusters, row, row + 1)
 
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
@@ -138,29 +134,27 @@ class PackingEpisodes:
         accrued = self._states.costs[:, self.settings.cost]
         before = accrued.copy()
         step_many(self._clusters, slots, np.zeros(self.count, np.int64), 0, self.count)
-        clock = self._states.clock
-        is_stepped = np.isin(self._sequence, rows)
-        is_over = (clock["is_over"][:, 0] == 1) & is_stepped
-        is_done = (clock["num_finished"] + clock["num_dropped"])[
-            :, 0
-        ] == self._sequence_tables.num_jobs[:, 0]
-        return (
-            -self.settings.reward_scale * (accrued - before),
-            is_over & is_done,
-            is_over & ~is_done,
-        )
+        clock = self._states.clock[:, 0]
+        is_over = (clock["is_over"] == 1) & np.isin(self._sequence, rows)
+        num_done = clock["num_finished"] + clock["num_dropped"]
+        is_done = num_done == self._sequence_tables.num_jobs[:, 0]
+        rewards = -self.settings.reward_scale * (accrued - before)
+        return rewards, is_over & is_done, is_over & ~is_done
 
     def observations(self) -> Arrays:
         """Return the observation of every episode in new arrays, each [count, ...]."""
-        states = self._states
         show = (0, self.count)
         show_many(self._clusters, self._views, *show)
         masks = np.zeros((self.count, self.num_slots + 1), np.int8)
         mask_many(self._clusters, masks, *show)
+        head = self._views.head[:, 0]
+        cluster = np.zeros((self.count, len(PackingFeature)), np.float32)
+        cluster[:, PackingFeature.BACKLOG] = head["num_backlog"] / max(1, self.config.backlog_size)
+        cluster[:, PackingFeature.PAUSE] = self._log_scaled(head["since_arrival"])
         shown: Arrays = {
             "jobs": self._waiting(),
-            "free": (states.free / self.capacity).astype(np.float32),
-            "cluster": self._cluster(),
+            "free": (self._states.free / self.capacity).astype(np.float32),
+            "cluster": cluster,
             "action_mask": masks == 1,
         }
         if self.settings.has_image:
@@ -171,34 +165,23 @@ class PackingEpisodes:
     def _waiting(self) -> Array:
         """Return the features of every job slot, float32[count, num_slots, features].
 
-        The rows of the view are the occupied slots.
+        The rows of the view are the occupied slots. The columns are those of `WaitingFeature`, then
+        one for each resource.
         """
-        seen = self._views.jobs
-        head = self._views.head
-        cluster, row = np.nonzero(np.arange(self.num_slots) < head["num_jobs"])
-        slot = seen["slot"][cluster, row]
-        features = np.zeros(
-            (self.count, self.num_slots, len(WaitingFeature) + len(self.capacity)), np.float32
+        cluster, row = np.nonzero(np.arange(self.num_slots) < self._views.head["num_jobs"])
+        seen = self._views.jobs[cluster, row]
+        demand = self._views.demand[cluster, row] / self.capacity
+        num_features = len(WaitingFeature) + len(self.capacity)
+        features = np.zeros((self.count, self.num_slots, num_features), np.float32)
+        features[cluster, seen["slot"]] = np.column_stack(
+            [
+                np.ones(len(row)),
+                seen["can_start"],
+                seen["estimate"] / self.config.horizon,
+                self._log_scaled(seen["age"]),
+                demand,
+            ]
         )
-        features[cluster, slot, WaitingFeature.IS_SHOWN] = 1.0
-        features[cluster, slot, WaitingFeature.CAN_START] = seen["can_start"][cluster, row]
-        features[cluster, slot, WaitingFeature.DURATION] = (
-            seen["estimate"][cluster, row] / self.config.horizon
-        )
-        features[cluster, slot, WaitingFeature.AGE] = self._log_scaled(seen["age"][cluster, row])
-        features[cluster, slot, len(WaitingFeature) :] = (
-            self._views.demand[cluster, row] / self.capacity
-        )
-        return features
-
-    def _cluster(self) -> Array:
-        """Return the features of every cluster, float32[count, features]."""
-        head = self._views.head
-        features = np.zeros((self.count, len(PackingFeature)), np.float32)
-        features[:, PackingFeature.BACKLOG] = head["num_backlog"][:, 0] / max(
-            1, self.config.backlog_size
-        )
-        features[:, PackingFeature.PAUSE] = self._log_scaled(head["since_arrival"][:, 0])
         return features
 
     def _log_scaled(self, steps: Array) -> Array:
@@ -212,17 +195,16 @@ class PackingEpisodes:
         are left out. The makespan begins with the first arrival.
         """
         jobs = self.sequences[row]
-        state = self.state(row)
         assert jobs is not None, f"episode {row} was not started"
+        state = self.state(row)
         table = state.jobs[: len(jobs)]
-        clock = state.clock
-        now = int(clock["now"][0])
-        num_arrived = int(clock["num_arrived"][0])
-        counts = (np.arange(len(jobs)) < num_arrived) & (table["is_dropped"] == 0)
+        clock = {name: int(state.clock[name][0]) for name in state.clock.dtype.names}
+        now = clock["now"]
+        counts = (np.arange(len(jobs)) < clock["num_arrived"]) & (table["is_dropped"] == 0)
         end = np.where(table["finish"] < 0, now, np.minimum(table["finish"], now))
         jct = (end - jobs.arrival)[counts]
-        num_unfinished = len(jobs) - int(clock["num_finished"][0] + clock["num_dropped"][0])
-        first = int(jobs.arrival[0]) if num_arrived else now
+        num_unfinished = len(jobs) - clock["num_finished"] - clock["num_dropped"]
+        first = int(jobs.arrival[0]) if clock["num_arrived"] else now
         # An episode goes on to the end of its window, also without jobs.
         last = now if num_unfinished else int(end[counts].max(initial=first))
         return {
@@ -232,8 +214,8 @@ class PackingEpisodes:
             "makespan": last - first,
             "num_jobs": len(jobs),
             "num_unfinished": num_unfinished,
-            "num_dropped": int(clock["num_dropped"][0]),
-            "num_decisions": int(clock["num_decisions"][0]),
+            "num_dropped": clock["num_dropped"],
+            "num_decisions": clock["num_decisions"],
         }
 
 
@@ -266,9 +248,3 @@ class PackingVectorEnv(EpisodeVectorEnv):
     ) -> None:
         episodes = PackingEpisodes(checked_num_envs(num_envs), read_packing(settings))
         super().__init__(episodes, autoreset_mode)
-
-
-def _box(name: str, array: npt.NDArray[Any]) -> spaces.Box:
-    """The space of one entry of the observations; `array` has one more leading axis."""
-    largest = BOUND if name in ("jobs", "cluster") else 1
-    return spaces.Box(0, largest, array.shape[1:], array.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -68,26 +68,18 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
     Settings of the cluster (`executors` and the other fields of `SimulationConfig`) are given next
     to those of the environment.
     """
-    cluster_keys = _cluster_keys()
-    own_keys = [key for key in ClusterSettings.model_fields if key != "cluster"]
-    _refuse_unknown(given, [*own_keys, *cluster_keys])
-    values = {key: value for key, value in given.items() if key in own_keys}
+    values = {**given}
     if "objective" in values:
-        values["objective"] = _accruing(str(values["objective"]))
-    try:
-        cluster = SimulationConfig.model_validate(
-            {cluster_keys[k]: v for k, v in given.items() if k in cluster_keys}
-        )
-        settings = ClusterSettings(**values, cluster=cluster)
-    except ValidationError as error:
-        raise refused_settings(error.errors(), _NAMES) from None
+        values["objective"] = parse_objective(str(values["objective"]))
+        if values["objective"] not in ACCRUING:
+            raise ConfigError(
+                f"objective {str(given['objective'])!r} does not accrue while time passes; "
+                f"write one of {', '.join(ACCRUING)}"
+            )
+    keys = {_NAMES.get(key, key): key for key in SimulationConfig.model_fields}
+    settings = _read(ClusterSettings, "cluster", SimulationConfig, values, keys)
     _check_choices(settings)
     return settings
-
-
-def _cluster_keys() -> dict[str, str]:
-    """The fields of `SimulationConfig` by the keys that name them."""
-    return {_NAMES.get(key, key): key for key in SimulationConfig.model_fields}
 
 
 def _check_choices(settings: ClusterSettings) -> None:
@@ -113,17 +105,6 @@ def _check_choices(settings: ClusterSettings) -> None:
             f"setting num_limits = {settings.num_limits}: there are "
             f"{settings.cluster.total_executors} executors; ask for at most as many limits"
         )
-
-
-def _accruing(text: str) -> Objective:
-    """Return the objective with the given name if it accrues while time passes."""
-    objective = parse_objective(text)
-    if not isinstance(objective, Objective) or objective not in ACCRUING:
-        raise ConfigError(
-            f"objective {text!r} does not accrue while time passes; "
-            f"write one of {', '.join(ACCRUING)}"
-        )
-    return objective
 
 
 class PackingSettings(BaseModel):
@@ -183,14 +164,9 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
     Settings of the world (the fields of `PackingConfig`) are given next to those of the
     environment.
     """
-    world_keys = [key for key in PackingConfig.model_fields if key != "window"]
-    own_keys = [key for key in PackingSettings.model_fields if key != "world"]
-    _refuse_unknown(given, [*own_keys, *world_keys])
-    try:
-        world = PackingConfig.model_validate({k: v for k, v in given.items() if k in world_keys})
-        settings = PackingSettings(**{k: v for k, v in given.items() if k in own_keys}, world=world)
-    except ValidationError as error:
-        raise refused_settings(error.errors(), {}) from None
+    keys = {key: key for key in PackingConfig.model_fields if key != "window"}
+    settings = _read(PackingSettings, "world", PackingConfig, given, keys)
+    world = settings.world
     parse_cost(settings.objective)  # raises an error if there is no such objective
     if world.mode is not TimeMode.STEPS:
         raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
@@ -229,10 +205,26 @@ def _check_jobs(settings: PackingSettings) -> None:
         )
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: list[str]) -> None:
-    """Raise a ConfigError for a key that is no setting, with a similar one as a hint.
+_Settings = TypeVar("_Settings", bound=BaseModel)
 
-    `render_mode=None`, which Gymnasium's tools pass on, asks for nothing.
+
+def _read(
+    kind: type[_Settings],
+    part: str,
+    kind_of_part: type[BaseModel],
+    given: Mapping[str, Any],
+    keys_of_part: Mapping[str, str],
+) -> _Settings:
+    """The settings that keyword arguments give, among them those of a part with fields of its own.
+
+    `keys_of_part` are the part's fields by the names that users give them. `render_mode=None`,
+    which Gymnasium's tools pass on, asks for nothing.
     """
-    asked = [key for key, value in given.items() if key != "render_mode" or value is not None]
-    refuse_unknown(asked, known)
+    asked = {k: v for k, v in given.items() if k != "render_mode" or v is not None}
+    refuse_unknown(asked, [*(k for k in kind.model_fields if k != part), *keys_of_part])
+    own = {k: v for k, v in asked.items() if k not in keys_of_part}
+    try:
+        of_part = {field: asked[k] for k, field in keys_of_part.items() if k in asked}
+        return kind(**own, **{part: kind_of_part.model_validate(of_part)})
+    except ValidationError as error:
+        raise refused_settings(error.errors(), _NAMES) from None

@@ -17,6 +17,7 @@ import math
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.tables import (
+    edges_of,
     first_schedulable,
     is_runnable,
     is_schedulable,
@@ -24,6 +25,7 @@ from parcae.cluster.kernels.tables import (
     pool_row,
     relative,
     slot_ms,
+    stages_of,
 )
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET
 from parcae.environments.layout import (
@@ -121,10 +123,8 @@ def _show_all_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
     are finished cannot be predicted.
     """
     row = 0
-    jobs = state.jobs
     for job_row in range(num_jobs):
-        first = jobs.stage_start[shown.jobs[job_row]]
-        for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
+        for stage in stages_of(state, shown.jobs[job_row]):
             is_shown = int(_is_unfinished(state, stage))
             shown.stages[row] = stage
             shown.row_of_stage[stage] = is_shown * row + (1 - is_shown) * NO_ROW
@@ -136,23 +136,20 @@ def _show_all_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
 def _choose_stages(state, shown, num_jobs):  # type: ignore[no-untyped-def]
     """Assign rows to the unfinished stages of the shown jobs. Returns the number of used rows."""
     room = shown.stages.shape[0]
-    jobs = state.jobs
     num_stages = 0
     for job_row in range(num_jobs):
-        num_stages += jobs.num_stages[shown.jobs[job_row]]
+        num_stages += state.jobs.num_stages[shown.jobs[job_row]]
     if num_stages <= room:
         return _show_all_stages(state, shown, num_jobs)
     num_chosen = 0
     for job_row in range(num_jobs):
-        first = jobs.stage_start[shown.jobs[job_row]]
-        for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
+        for stage in stages_of(state, shown.jobs[job_row]):
             num_chosen += 1 if _may_choose(state, stage) else 0
     # Rows that are left for stages that a decision may not choose.
     spare = max(0, room - num_chosen)
     row = 0
     for job_row in range(num_jobs):
-        first = jobs.stage_start[shown.jobs[job_row]]
-        for stage in range(first, first + jobs.num_stages[shown.jobs[job_row]]):
+        for stage in stages_of(state, shown.jobs[job_row]):
             shown.row_of_stage[stage] = NO_ROW
             takes_spare = not _may_choose(state, stage)
             if row < room and (spare > 0 or not takes_spare) and _is_unfinished(state, stage):
@@ -215,12 +212,8 @@ def _write_edges(state, shown, view, num_rows):  # type: ignore[no-untyped-def]
     """
     room = view.edges.shape[0]
     count = 0
-    stages = state.stages
     for row in range(num_rows):
-        stage = shown.stages[row]
-        for edge in range(
-            stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
-        ):
+        for edge in edges_of(state, shown.stages[row]):
             child_row = shown.row_of_stage[state.children[edge]]
             if child_row != NO_ROW and count < room:
                 view.edges[count, 0] = row
@@ -265,23 +258,27 @@ def _write_jobs(state, shown, view, scales, num_rows):  # type: ignore[no-untype
 
 @kernel
 def _clear_rows(shown, view, num_jobs, num_stages, num_edges):  # type: ignore[no-untyped-def]
-    """Clear the rows that the last observation used and this one does not."""
-    used = shown.used
-    for row in range(num_jobs, used.jobs[0]):
+    """Clear the rows that the last observation used, which are the first ones, and this one does
+    not.
+    """
+    row = num_jobs
+    while row < shown.jobs.shape[0] and shown.jobs[row] != NO_JOB:
         shown.jobs[row] = NO_JOB
         view.jobs[row, :] = 0.0
-    for row in range(num_stages, used.stages[0]):
+        row += 1
+    row = num_stages
+    while row < shown.stages.shape[0] and shown.stages[row] != NO_STAGE:
         shown.stages[row] = NO_STAGE
         view.stage_job[row] = NO_ROW
         view.stages[row, :] = 0.0
         view.stage_fit[row, :] = 0.0
         view.stage_slot[row, :] = 0.0
         view.action_mask[row] = False
-    for row in range(num_edges, used.edges[0]):
+        row += 1
+    row = num_edges
+    while row < view.edges.shape[0] and view.edges[row, 0] != NO_ROW:
         view.edges[row, :] = NO_ROW
-    used.jobs[0] = num_jobs
-    used.stages[0] = num_stages
-    used.edges[0] = num_edges
+        row += 1
 
 
 @kernel
