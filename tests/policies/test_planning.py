@@ -5,6 +5,8 @@ solve by hand.
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,22 +33,43 @@ def _planner(kind: OrderKind) -> OrderPolicy:
     return OrderPolicy(kind.name.lower(), kind, plan_tables())
 
 
-def _completions(kind: OrderKind, sequence: JobSequence, num_cores: int) -> list[int]:
-    return simulate(sequence, _planner(kind), _config(num_cores), 1).completion_ms.tolist()
+def _given(*limits: int) -> OrderPolicy:
+    """Serves the first job before the second, with limits on their stages."""
+    tables = plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array(limits))
+    return OrderPolicy("given", OrderKind.GIVEN, tables)
 
 
 #: A long job, and a shorter one that comes while the first tasks of the long one run.
 _TWO = arriving((job("long", (6, 1_000, ())), 0), (job("short", (2, 1_500, ())), 1_000))
 
 
-def test_fsp_serves_by_the_end_under_equal_shares() -> None:
-    # Under equal shares the short job would end first. Its stage is revealed after the cores were
-    # given away at 1,000 ms.
-    assert _completions(OrderKind.FSP, _TWO, 2) == [4_500, 3_500]
+#: The second stage of the first query is a Spark job of its own, submitted after the second query.
+_QUERIES = arriving(
+    (job("first", (1, 1_000, ()), (1, 1_000, (0,))), 0), (job("second", (2, 1_000, ())), 500)
+)
+_OLD_AND_NEW = arriving((job("old", (4, 1_000, ())), 0), (job("new", (1, 1_000, ())), 1_500))
 
 
-def test_psbs_is_fsp_where_no_job_outlives_its_estimate() -> None:
-    assert _completions(OrderKind.PSBS, _TWO, 2) == _completions(OrderKind.FSP, _TWO, 2)
+@pytest.mark.parametrize(
+    ("kind", "sequence", "num_cores", "ends_ms"),
+    [
+        # Under equal shares the short job would end first. Its stage is revealed after the cores
+        # were given away at 1,000 ms.
+        (OrderKind.FSP, _TWO, 2, [4_500, 3_500]),
+        # No job outlives its estimate.
+        (OrderKind.PSBS, _TWO, 2, [4_500, 3_500]),
+        # Who was served least is served first.
+        (OrderKind.LAS, _OLD_AND_NEW, 1, [5_000, 3_000]),
+        # Under adaptive execution, old queries' late stages wait.
+        (OrderKind.FIFO, _QUERIES, 1, [3_000, 4_000]),
+        (OrderKind.FIFO_SPARK_JOBS, _QUERIES, 1, [4_000, 3_000]),
+    ],
+)
+def test_who_is_served_first(
+    kind: OrderKind, sequence: JobSequence, num_cores: int, ends_ms: list[int]
+) -> None:
+    trace = simulate(sequence, _planner(kind), _config(num_cores), 1)
+    assert trace.completion_ms.tolist() == ends_ms
 
 
 def test_late_jobs_come_before_all_others_and_share_under_psbs() -> None:
@@ -74,36 +97,24 @@ def test_late_jobs_come_before_all_others_and_share_under_psbs() -> None:
         assert orders.jobs.weight.tolist() == weights
 
 
-def test_las_serves_first_who_was_served_least() -> None:
-    sequence = arriving((job("old", (4, 1_000, ())), 0), (job("new", (1, 1_000, ())), 1_500))
-    assert _completions(OrderKind.LAS, sequence, 1) == [5_000, 3_000]
-
-
-def test_fifo_under_adaptive_execution_lets_old_queries_late_stages_wait() -> None:
-    # The second stage of the first query is a Spark job of its own, submitted after the second
-    # query.
-    sequence = arriving(
-        (job("first", (1, 1_000, ()), (1, 1_000, (0,))), 0), (job("second", (2, 1_000, ())), 500)
-    )
-    assert _completions(OrderKind.FIFO, sequence, 1) == [3_000, 4_000]
-    assert _completions(OrderKind.FIFO_SPARK_JOBS, sequence, 1) == [4_000, 3_000]
-
-
-def test_the_virtual_run_shares_cores_equally_as_far_as_jobs_can_use_them() -> None:
-    # A core each. The slowest of 2 tasks is taken to outlast the other by a quarter of a task, that
-    # of 4 by three eighths: "a" needs 2,250 ms; "b" then has 2,125 ms left, for two cores.
-    simulator = Simulator(batch(job("a", (2, 1_000, ())), job("b", (4, 1_000, ()))), _config(2), 1)
-    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.simulation)
-    assert simulator.state.virtual_jobs.end_ms == pytest.approx([2_250.0, 3_312.5], abs=1.0)
-
-
-def test_where_jobs_outnumber_cores_the_virtual_run_serves_older_ones_as_spark_does() -> None:
-    sequence = batch(*(job("a", (1, 1_000, ())) for _ in range(3)))
+@pytest.mark.parametrize(
+    ("num_tasks", "ends_ms"),
+    [
+        # A core each, as far as jobs can use them. The slowest of 2 tasks is taken to outlast the
+        # other by a quarter of a task, that of 4 by three eighths: the first job needs 2,250 ms;
+        # the other then has 2,125 ms left, for two cores.
+        ((2, 4), [2_250.0, 3_312.5]),
+        # Where jobs outnumber cores, older ones are served first, as Spark does.
+        ((1, 1, 1), [1_000.0, 1_000.0, 2_000.0]),
+    ],
+)
+def test_the_virtual_run_shares_cores_equally(
+    num_tasks: tuple[int, ...], ends_ms: list[float]
+) -> None:
+    sequence = batch(*(job("a", (count, 1_000, ())) for count in num_tasks))
     simulator = Simulator(sequence, _config(2), 1)
     Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.simulation)
-    assert simulator.state.virtual_jobs.end_ms == pytest.approx(
-        [1_000.0, 1_000.0, 2_000.0], abs=1.0
-    )
+    assert simulator.state.virtual_jobs.end_ms == pytest.approx(ends_ms, abs=1.0)
 
 
 def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed() -> None:
@@ -111,60 +122,44 @@ def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed(
     # virtual run before that shows: fair sharing would have taken twice as long for it, not until
     # it really ends.
     sequence = batch(job("first", (40, 1_000, ())), job("wide", (4, 1_000, ())))
-    tables = plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([100, 100]))
     simulator = Simulator(sequence, _config(2), 1)
     simulator.future.knowledge[1] = 0.5
     simulator.state.now.is_corrected[0] = 1
-    given = OrderPolicy("given", OrderKind.GIVEN, tables)
-    Guarded("given", given, 50.0).play(simulator.simulation)
+    Guarded("given", _given(100, 100), 50.0).play(simulator.simulation)
     assert simulator.state.jobs.completion_ms[1] == 22_000
     assert 2_000.0 < simulator.state.virtual_jobs.end_ms[1] < 6_000.0
 
 
-def _starving() -> JobSequence:
-    """A long job, and short ones that keep coming; sixteen cores are to be busy for nine tenths of
-    the time.
-    """
-    long_one = (job("long", (160, 1_000, ())), 0)
-    return arriving(
-        long_one, *((job("short", (16, 1_000, ())), 500 + 1_100 * row) for row in range(60))
+@pytest.mark.parametrize(
+    ("num_tasks", "num_cores", "limit", "plain_ms", "latest_ms"),
+    [
+        # Under fair sharing the short job would have a core at once; given tiers serve it last.
+        (1, 2, 100, [10_000, 11_000], 2_000),
+        # Whatever limit its policy set.
+        (4, 4, 1, [20_000, 4_000], 3_999),
+    ],
+)
+def test_the_guard_serves_a_job_first_that_is_about_to_be_late(
+    num_tasks: int, num_cores: int, limit: int, plain_ms: list[int], latest_ms: int
+) -> None:
+    sequence = batch(job("long", (20, 1_000, ())), job("short", (num_tasks, 1_000, ())))
+    given = _given(limit, limit)
+    plain, guarded = (
+        simulate(sequence, policy, _config(num_cores), 1).completion_ms
+        for policy in (given, Guarded("given", given, 1.1))
     )
-
-
-def test_the_guard_serves_a_job_first_that_is_about_to_be_late() -> None:
-    # Under fair sharing the short job would have a core at once; by the given tiers it comes last.
-    sequence = batch(job("long", (20, 1_000, ())), job("short", (1, 1_000, ())))
-    tables = plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([100, 100]))
-    given = OrderPolicy("given", OrderKind.GIVEN, tables)
-    plain = simulate(sequence, given, _config(2), 1).completion_ms
-    guarded = simulate(sequence, Guarded("given", given, 1.1), _config(2), 1).completion_ms
-    assert plain.tolist() == [10_000, 11_000]
-    assert guarded.tolist() == [11_000, 2_000]
+    assert plain.tolist() == plain_ms
+    assert guarded[1] <= latest_ms
 
 
 def test_the_guard_wakes_the_policy_when_a_job_becomes_urgent() -> None:
     # Tasks of 100 ms, and no stage begins or ends between 0 and 100 s but the short job's: without
     # the guard's wake-up no plan would be made in time.
     sequence = batch(job("long", (2_000, 100, ())), job("short", (10, 100, ()), (10, 100, (0,))))
-    given = OrderPolicy(
-        "given",
-        OrderKind.GIVEN,
-        plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([100, 100, 100])),
-    )
+    given = _given(100, 100, 100)
     fair = simulate(sequence, _planner(OrderKind.FAIR), _config(2), 1).completion_ms
     guarded = simulate(sequence, Guarded("given", given, 1.5), _config(2), 1).completion_ms
     assert fair[1] < guarded[1] <= 1.5 * fair[1]
-
-
-def test_an_urgent_job_is_served_whatever_limit_its_policy_set() -> None:
-    sequence = batch(job("long", (20, 1_000, ())), job("short", (4, 1_000, ())))
-    given = OrderPolicy(
-        "given", OrderKind.GIVEN, plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([1, 1]))
-    )
-    plain = simulate(sequence, given, _config(4), 1).completion_ms
-    guarded = simulate(sequence, Guarded("given", given, 1.1), _config(4), 1).completion_ms
-    assert plain.tolist() == [20_000, 4_000]
-    assert guarded[1] < plain[1]
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5, float("inf"), float("nan")])
@@ -173,29 +168,23 @@ def test_a_guard_that_promises_nothing_is_refused(factor: float) -> None:
         Guarded("srpt", _planner(OrderKind.SRPT), factor)
 
 
-def test_gittins_index_of_a_known_size_is_the_inverse_of_what_is_left() -> None:
-    assert gittins_index()[0, 10] == pytest.approx(1.0 / (1.0 - 0.525), rel=0.05)
-
-
 def test_gittins_index_falls_with_age_where_sizes_spread_far() -> None:
-    spread = gittins_index()[40]
-    assert spread[20] > spread[100] > spread[199]
-
-
-def test_gittins_index_of_a_job_far_beyond_its_estimate_is_its_hazard_rate() -> None:
-    # Spread 0.1, age 2.975: 1 of 10^28 sizes is as large.
+    index = gittins_index()
+    # Of a known size it is the inverse of what is left.
+    assert index[0, 10] == pytest.approx(1.0 / (1.0 - 0.525), rel=0.05)
+    assert index[40, 20] > index[40, 100] > index[40, 199]
+    # Of a job far beyond its estimate it is the hazard rate. Spread 0.1, age 2.975: 1 of 10^28
+    # sizes is as large.
     z = math.log(2.975) / 0.1
     hazard_rate = norm.pdf(z) / norm.sf(z) / (0.1 * 2.975)
-    assert gittins_index()[2, 59] == pytest.approx(hazard_rate, rel=0.01)
+    assert index[2, 59] == pytest.approx(hazard_rate, rel=0.01)
 
 
 def test_gittins_takes_the_spread_from_the_workload_or_from_the_error() -> None:
     workload = batch(job("a", (1, 1_000, ())), job("b", (1, 2_000, ()))).workload
-    sigma = gittins_tables(workload, SimulationConfig(estimate_error=0.5))["sigma"]
-    assert sigma[:2].tolist() == [0.5, 0.5]
-    assert gittins_tables(workload, SimulationConfig(estimate_error="log"))["sigma"][
-        :2
-    ].tolist() == [0.0, 0.0]
+    for error, spread in ((0.5, [0.5, 0.5]), ("log", [0.0, 0.0])):
+        tables = gittins_tables(workload, SimulationConfig(estimate_error=error))  # type: ignore[arg-type]
+        assert tables["sigma"][:2].tolist() == spread
 
 
 def _rule(**parameters: float) -> OrderRulePolicy:
@@ -229,18 +218,12 @@ def test_another_number_of_parameters_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", [OrderKind.FSP, OrderKind.PSBS, OrderKind.LAS, OrderKind.SRPT])
 def test_planning_step_by_step_is_planning_in_one_call(kind: OrderKind) -> None:
-    class Stepwise:
-        """The same policy without `play`, so that every plan crosses into Python."""
-
-        name = "stepwise"
-
-        def __init__(self) -> None:
-            self.policy = _planner(kind)
-
-        def plan(self, observation):  # type: ignore[no-untyped-def]
-            return self.policy.plan(observation)
-
-    sequence = _starving()
+    # Without `play`, every plan crosses into Python.
+    stepwise: Any = SimpleNamespace(name="stepwise", plan=_planner(kind).plan)
+    long_one = (job("long", (160, 1_000, ())), 0)
+    sequence = arriving(
+        long_one, *((job("short", (16, 1_000, ())), 500 + 1_100 * row) for row in range(60))
+    )
     whole = simulate(sequence, _planner(kind), _config(2), 1)
-    stepped = simulate(sequence, Stepwise(), _config(2), 1)
+    stepped = simulate(sequence, stepwise, _config(2), 1)
     assert stepped.completion_ms.tolist() == whole.completion_ms.tolist()

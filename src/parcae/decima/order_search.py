@@ -11,6 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from parcae.base.compiled.kernels import inlined, kernel, row_of
+from parcae.cluster.kernels.tables import stages_of
 from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.decima.heuristics.kernels.decisions import in_order
 from parcae.simulation.future import Status
@@ -65,25 +66,6 @@ def _sort(values, count):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _bound_job(seen, search, position):  # type: ignore[no-untyped-def]
-    """Write a job's least remaining work and least remaining time (critical path) to `search`.
-
-    Reads the cluster state; writes `left_ms` and `finish_ms` at the job's position.
-    """
-    job = seen.active[position]
-    stages = seen.stages
-    work_ms = 0.0
-    longest_ms = 0.0
-    first = seen.jobs.stage_start[job]
-    for stage in range(first, first + seen.jobs.num_stages[job]):
-        work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * search.task_ms[stage]
-        if stages.num_started[stage] == 0:
-            longest_ms = max(longest_ms, search.path_ms[stage])
-    search.left_ms[position] = work_ms
-    search.finish_ms[position] = longest_ms
-
-
-@kernel
 def _least_sum_ms(seen, search):  # type: ignore[no-untyped-def]
     """A lower bound on the sum of JCTs of every continuation, under any policy.
 
@@ -92,9 +74,17 @@ def _least_sum_ms(seen, search):  # type: ignore[no-untyped-def]
     smallest critical path of the jobs. Reads the cluster state; writes the search's workspace.
     """
     now = seen.now
-    count = seen.now.num_active[0]
+    stages = seen.stages
+    count = now.num_active[0]
     for position in range(count):
-        _bound_job(seen, search, position)
+        work_ms = 0.0
+        longest_ms = 0.0
+        for stage in stages_of(seen, seen.active[position]):
+            work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * search.task_ms[stage]
+            if stages.num_started[stage] == 0:
+                longest_ms = max(longest_ms, search.path_ms[stage])
+        search.left_ms[position] = work_ms
+        search.finish_ms[position] = longest_ms
     _sort(search.left_ms, count)
     _sort(search.finish_ms, count)
     total = now.job_ms[0] + count * (now.clock_ms[0] - now.accounted_ms[0]) + 0.0
@@ -147,17 +137,6 @@ def _branch(state, search, depth):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _finish(state, search, depth):  # type: ignore[no-untyped-def]
-    """Count a complete order, and keep it if it is the best so far."""
-    search.num_orders[0] += 1
-    total = state.now.job_ms[0] + 0.0
-    if total < search.best_ms[0]:
-        search.best_ms[0] = total
-        for job in range(search.best_rank.shape[0]):
-            search.best_rank[job] = search.rank[depth, job]
-
-
-@kernel
 def search_orders(  # type: ignore[no-untyped-def]
     states, futures, blocks, tables, search, max_beginnings
 ):
@@ -195,7 +174,11 @@ def search_orders(  # type: ignore[no-untyped-def]
         if status == _COMPLETE and state.now.num_active[0] > 0:
             return _BAD
         if status == _COMPLETE:
-            _finish(state, search, depth + 1)
+            search.num_orders[0] += 1
+            if state.now.job_ms[0] < search.best_ms[0]:
+                search.best_ms[0] = state.now.job_ms[0]
+                for other in range(search.best_rank.shape[0]):
+                    search.best_rank[other] = search.rank[depth + 1, other]
         elif status != _NEEDS_DECISION:
             return status
         # Go deeper only if some continuation could beat the best order.

@@ -8,8 +8,7 @@ by simulating each job alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -64,8 +63,9 @@ def limit_levels(num_executors: int) -> npt.NDArray[np.int64]:
     return np.array([*levels, num_executors], np.int64)
 
 
-_Key = tuple[int, int, int, str, str]
-_CACHE: WeakKeyDictionary[Workload, dict[_Key, SoloCurves]] = WeakKeyDictionary()
+#: What of a cluster's settings counts, besides its size.
+_SETTINGS = {"moving_delay_ms", "warmup_delay_ms", "durations", "interpolation"}
+_CACHE: WeakKeyDictionary[Workload, dict[tuple[Any, ...], SoloCurves]] = WeakKeyDictionary()
 
 
 def solo_curves(workload: Workload, config: SimulationConfig) -> SoloCurves:
@@ -74,38 +74,34 @@ def solo_curves(workload: Workload, config: SimulationConfig) -> SoloCurves:
     This takes about a second for the 154 TPC-H jobs. The simulated cluster has a single executor
     class, whatever the classes of `config`.
     """
-    key = (
-        config.total_executors,
-        config.moving_delay_ms,
-        config.warmup_delay_ms,
-        str(config.durations),
-        str(config.interpolation),
-    )
+    settings = config.model_dump(include=_SETTINGS)
+    key = (config.total_executors, *settings.values())
     cached = _CACHE.setdefault(workload, {})
     if key not in cached:
-        cached[key] = _measure(workload, config)
+        cached[key] = _measure(workload, limit_levels(config.total_executors), settings)
     return cached[key]
 
 
-def _measure(workload: Workload, config: SimulationConfig) -> SoloCurves:
+def _measure(
+    workload: Workload, levels: npt.NDArray[np.int64], settings: dict[str, Any]
+) -> SoloCurves:
     """Simulate every job alone at every level."""
-    levels = limit_levels(config.total_executors)
-    work_ms = np.array([max(1.0, job.work_ms) for job in workload.jobs])
-    stretch = np.ones((len(workload.jobs) + 1, len(levels)))
-    num_tasks = np.array([sum(stage.num_tasks for stage in job.stages) for job in workload.jobs])
-    num_draws = [_NUM_DRAWS if _is_random(job) else 1 for job in workload.jobs]
-    for column, level in enumerate(levels):
+    jobs = workload.jobs
+    work_ms = np.array([max(1.0, job.work_ms) for job in jobs])
+    stretch = np.ones((len(jobs) + 1, len(levels)))
+    num_tasks = np.array([job.num_tasks for job in jobs])
+    num_draws = np.array([_NUM_DRAWS if _is_random(job) else 1 for job in jobs])
+    below = 0
+    for column, level in enumerate(levels.tolist()):
         # Executors beyond a job's number of tasks cannot change its duration, so these levels are
         # copied from the previous one.
-        changed = (
-            np.flatnonzero(num_tasks > levels[column - 1])
-            if column > 0
-            else np.arange(len(num_tasks))
-        )
         stretch[:-1, column] = stretch[:-1, column - 1]
-        stretch[changed, column] = (
-            _solo_ms(workload, config, int(level), changed, num_draws) / work_ms[changed]
-        )
+        changed = np.flatnonzero(num_tasks > below)
+        if len(changed):
+            cluster = SimulationConfig(num_executors=level, **settings)
+            solo_ms = _solo_ms(workload, cluster, changed, num_draws)
+            stretch[changed, column] = solo_ms / work_ms[changed]
+        below = level
     stretch[-1] = np.exp(np.log(stretch[:-1]).mean(axis=0))
     return SoloCurves(levels, stretch, np.array([max(1.0, workload.mean_work_ms)]))
 
@@ -121,38 +117,24 @@ def _is_random(job: JobSpec) -> bool:
 
 def _solo_ms(
     workload: Workload,
-    config: SimulationConfig,
-    num_executors: int,
+    cluster: SimulationConfig,
     jobs: npt.NDArray[np.int64],
-    num_draws: Sequence[int],
+    num_draws: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]:
-    """Mean duration of each of `jobs` alone on `num_executors` executors, in ms.
+    """Mean duration of each of `jobs` alone on a cluster, in ms.
 
     `num_draws` has the number of simulations for every job of the workload.
     """
-    cluster = SimulationConfig(
-        num_executors=num_executors,
-        moving_delay_ms=config.moving_delay_ms,
-        warmup_delay_ms=config.warmup_delay_ms,
-        durations=config.durations,
-        interpolation=config.interpolation,
-    )
-    policy = make_policy("sjf-cp", num_executors)
-    now = np.zeros(1, np.int64)
-    runs = [(int(job), draw) for job in jobs for draw in range(num_draws[job])]
-    durations = np.zeros(len(runs))
-    size = max(1, min(_CHUNK, _CHUNK_BYTES // (_BYTES_PER_EXECUTOR * num_executors)))
+    executors = cluster.total_executors
+    policy = make_policy("sjf-cp", executors)
+    runs = [(job, draw) for job in jobs.tolist() for draw in range(num_draws[job])]
+    durations: list[int] = []
+    size = max(1, min(_CHUNK, _CHUNK_BYTES // (_BYTES_PER_EXECUTOR * executors)))
     for first in range(0, len(runs), size):
         chunk = runs[first : first + size]
-        sequences = [JobSequence(workload, np.array([job]), now) for job, _ in chunk]
+        sequences = [JobSequence(workload, np.array([job]), np.zeros(1, int)) for job, _ in chunk]
         batch = SimulatorBatch(sequences, cluster, [_NUM_DRAWS * job + draw for job, draw in chunk])
         batch.run(policy.play_many)
-        durations[first : first + len(chunk)] = batch.states.jobs.completion_ms[:, 0]
-    # The runs of a job are consecutive: average each group.
-    starts = np.cumsum([0, *(num_draws[job] for job in jobs[:-1])])
-    means = (
-        np.add.reduceat(durations, starts) / [num_draws[job] for job in jobs]
-        if len(jobs)
-        else durations
-    )
-    return np.asarray(np.maximum(1.0, means))
+        durations += batch.states.jobs.completion_ms[:, 0].tolist()
+    totals = np.bincount([job for job, _ in runs], durations)
+    return np.maximum(1.0, totals[jobs] / num_draws[jobs])
