@@ -52,6 +52,11 @@ def _arrays(learner: Learner) -> dict[str, np.ndarray]:  # type: ignore[type-arg
     return {**learner.weights(), **of_state}
 
 
+def _numbers(learner: Learner) -> dict[str, object]:
+    """What the state has besides arrays."""
+    return {k: v for k, v in learner.state().items() if not isinstance(v, np.ndarray)}
+
+
 @pytest.mark.parametrize("name", _LEARNERS)
 def test_what_is_learned_does_not_depend_on_who_compiled(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -76,6 +81,7 @@ def test_what_is_learned_does_not_depend_on_who_compiled(
     second, of_second = trained()
     assert (of_first, of_second) == (4 if name == "decima" else 3, 2)
     assert first.counts() == second.counts()
+    assert _numbers(first) == _numbers(second)
     expected = _arrays(second)
     found = _arrays(first)
     assert found.keys() == expected.keys()
@@ -86,7 +92,8 @@ def test_what_is_learned_does_not_depend_on_who_compiled(
 def test_compiling_leaves_a_learner_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_COMPILED", set())
     learner = _LEARNERS["set"]()
-    before = _arrays(learner)
+    before, numbers = _arrays(learner), _numbers(learner)
     compile_kernels(learner)
+    assert _numbers(learner) == numbers
     assert _arrays(learner).keys() == before.keys()
     assert all(np.array_equal(array, before[key]) for key, array in _arrays(learner).items())

@@ -19,7 +19,7 @@ from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.advantages import normalized, reinforce_advantages, window_advantages
 from parcae.decima.learning.family import Rollout
 from parcae.decima.learning.ray_workers import RayCluster
-from parcae.decima.learning.recipes import TrainRequest, check_early_gap, make_family, teacher_of
+from parcae.decima.learning.recipes import TrainRequest, make_family, teacher_of
 from parcae.decima.learning.simulators import RolloutWorker, Setup
 from parcae.decima.learning.updates import (
     CriticScale,
@@ -105,14 +105,15 @@ class _Setting:
         return {
             "value": [self.critic_scale.mean, self.critic_scale.spread],
             "rate": list(self.rate.pieces),
-            "worker": self.worker.state(),
+            "collections": self.worker.number,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` returned."""
         self.critic_scale = CriticScale(*state["value"])
         self.rate = Rate(list(state["rate"]))
-        self.worker.restore(state["worker"])
+        self.worker.number = state["collections"]
+        self.worker.restart()
 
     def check_queues(self, mean_jobs: float, most: float, iteration: int) -> None:
         """Check the mean number of jobs in the system at the decisions."""
@@ -429,7 +430,12 @@ def check_device(device: str) -> None:
 
 def gradient_learner(request: TrainRequest) -> GradientLearner:
     """The learner that the request asks for."""
-    check_early_gap(request)
+    config = request.config
+    if config.early_gap > 1 and all(one.arrivals == "batch" for one in request.scenarios):
+        raise ConfigError(
+            f"early_gap={config.early_gap:g} stretches the gaps between arrivals, and here all "
+            "jobs arrive at once: leave it out, or choose other --arrivals"
+        )
     for scenario in request.scenarios:
         require_durations(scenario.workload)
     # A second thread makes small minibatches a third faster on an idle machine, and ten times

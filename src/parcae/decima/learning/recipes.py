@@ -21,8 +21,9 @@ from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
+from parcae.simulation.config import mean_gap_ms
 from parcae.simulation.metrics import arrived, jct_ms, utilization
-from parcae.workloads.workload import SELECTION_SEED_START, ArrivalProcess
+from parcae.workloads.workload import SELECTION_SEED_START
 
 #: Share of the jobs of a run that are often enough in the system at once to learn from.
 _FAMILIAR_SHARE = 0.75
@@ -54,16 +55,6 @@ class TrainRequest:
     seed: int = 0
     device: str = "cpu"
     ray_address: str | None = None
-
-
-def check_early_gap(request: TrainRequest) -> None:
-    """Check that there are gaps between arrivals that the setting `early_gap` can stretch."""
-    is_batch = all(scenario.arrivals == "batch" for scenario in request.scenarios)
-    if request.config.early_gap > 1 and is_batch:
-        raise ConfigError(
-            f"early_gap={request.config.early_gap:g} stretches the gaps between arrivals, and here "
-            "all jobs arrive at once: leave it out, or choose other --arrivals"
-        )
 
 
 def make_family(request: TrainRequest, scenario: Scenario) -> Family:
@@ -177,10 +168,7 @@ _LONGEST_GAPS = 800.0
 
 def mean_gap_s(scenario: Scenario) -> float:
     """Mean time between arrivals in seconds; 0 for a batch."""
-    process = ArrivalProcess.parse(scenario.arrivals)
-    config = scenario.config
-    gap_ms = process.mean_gap_ms(scenario.workload, config.total_executors, config.runs_vary)
-    return gap_ms / MS_PER_S
+    return mean_gap_ms(scenario.workload, scenario.config, scenario.arrivals) / MS_PER_S
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.errors import ConfigError, saved_by_older_version
+from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S
 from parcae.decima.kernels.recording import Recordings, Teacher
 from parcae.decima.learning.exploring import demonstrate_many, explore_many
@@ -248,23 +248,13 @@ class RolloutWorker:
         self._window_ms = None if config.window_s is None else round(config.window_s * MS_PER_S)
         self._seed = seed
         self._player = player or Threads(setup)
-        self._number = 0
+        #: The collections so far; a training goes on where it is set, with new sequences.
+        self.number = 0
         self.restart()
 
     def restart(self) -> None:
         """Let every group begin a new sequence in the next collection."""
         self._starts: list[Snapshot | None] = [None] * self._config.num_groups
-
-    def state(self) -> dict[str, int]:
-        """The number of collections, for `restore`."""
-        return {"collections": self._number}
-
-    def restore(self, state: dict[str, int]) -> None:
-        """Continue from what `state` returned; all groups begin new sequences."""
-        if "collections" not in state:
-            raise saved_by_older_version()
-        self._number = state["collections"]
-        self.restart()
 
     def collect(
         self,
@@ -281,7 +271,7 @@ class RolloutWorker:
             share for group in range(len(groups)) for share in self._shares(group, episode_s, gap)
         ]
         played = self._player.play(shares, network, teacher)
-        self._number += 1
+        self.number += 1
         self.restart()
         for share, one in zip(shares, played, strict=True):
             groups[share.group] += one.rollouts
@@ -292,7 +282,7 @@ class RolloutWorker:
 
     def _shares(self, group: int, episode_s: float | None, gap: float) -> Iterator[RolloutShare]:
         """The parts of a group in the present collection."""
-        entropy = [_TAG, self._seed, self._number, group]
+        entropy = [_TAG, self._seed, self.number, group]
         rng = np.random.default_rng(np.random.SeedSequence(entropy))
         start = self._starts[group]
         length_ms = self._window_ms
@@ -301,7 +291,7 @@ class RolloutWorker:
             length_ms = int(rng.integers(1, length_ms + 1))
         if episode_s is not None:
             length_ms = max(1, round(episode_s * MS_PER_S))
-        number = self._number * self._config.num_groups + group
+        number = self.number * self._config.num_groups + group
         seed = TRAINING_SEED_START + ((self._seed & 0xFFF) << _SEQUENCE_BITS) + number
         draw_seeds = rng.integers(0, 1 << 63, self._config.group_size, dtype=np.uint64)
         count = min(self._player.shares_per_group, self._config.group_size)
