@@ -291,7 +291,7 @@ def test_load_grows_over_the_first_half_of_a_training() -> None:
         setup = Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=16))
         player = Threads(setup)
         RolloutWorker(setup, seed=0, player=player).collect(network, gap=gap)
-        arrivals[gap] = player.simulators.futures.arrival_ms[0].copy()
+        arrivals[gap] = player.simulators.many.futures.arrival_ms[0].copy()
     assert np.abs(arrivals[2.5] - 2.5 * arrivals[1.0]).max() <= 0.5
     assert arrivals[1.0][-1] > 0
 

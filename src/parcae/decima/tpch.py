@@ -150,12 +150,13 @@ _MAX_FILE_BYTES = 32 * BYTES_PER_MIB
 def _jobs_from_npy(path: Path) -> _Found:
     """The jobs of files `2g/NAME.npy` and so on, wherever they are in a folder or a zip archive."""
     if path.is_dir():
-        found = [file for depth in range(1, _DEEPEST) for file in path.glob("*/" * depth + "*.npy")]
-        names = [file.relative_to(path).as_posix() for file in found]
+        paths = (file for depth in range(1, _DEEPEST) for file in path.glob("*/" * depth + "*.npy"))
+        names = [file.relative_to(path).as_posix() for file in paths]
     else:
         names = [info.filename for info in members(path)]
-    files = {match[2]: match for name in names if (match := _SIZED_FILE.search(name))}
-    folders = sorted({match[1] or "" for name in names if (match := _SIZED_FILE.search(name))})
+    found = [match for name in names if (match := _SIZED_FILE.search(name))]
+    files = {match[2]: match[0] for match in found}
+    folders = sorted({match[1] or "" for match in found})
     if len(folders) > 1:
         raise FormatError(
             f"{path}: several folders have profiles ({', '.join(folders[:3])}); give one"
@@ -165,7 +166,7 @@ def _jobs_from_npy(path: Path) -> _Found:
         """The content of a file, and what it is called in messages."""
         if file not in files:
             raise FormatError(f"{path}: there is no {file}")
-        name = files[file][0]
+        name = files[file]
         if path.is_dir():
             content, label = read_file(path / name, _MAX_FILE_BYTES), f"{path}/{name}"
         else:

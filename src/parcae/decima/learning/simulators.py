@@ -126,7 +126,7 @@ class Simulators:
         scenario = setup.scenario
         workload = scenario.workload
         self._costing = costing_for(scenario, setup.tail_ms)
-        self._simulators = SimulatorRows(
+        self.many = SimulatorRows(
             count, workload, scenario.config, **room_for(workload, scenario.num_jobs)
         )
         self._works, self._records = setup.family.allocate(count, setup.config.capacity)
@@ -145,7 +145,7 @@ class Simulators:
         recordings = Recordings(
             self._works, self._records, self._costing, self._draw_seeds, is_whole
         )
-        simulations = self._simulators.simulations
+        simulations = self.many.simulations
         span = (share.start is None, rows.start, rows.stop)
         if teacher is None:
             explore_many(simulations, network, recordings, *span)
@@ -163,7 +163,7 @@ class Simulators:
 
         Returns when the scenario ends their runs, in ms; NEVER_MS: when all jobs are complete.
         """
-        states, futures = self._simulators.states, self._simulators.futures
+        states, futures = self.many.states, self.many.futures
         these = slice(rows.start, rows.stop)
         ends_ms = futures.events.end_ms
         now_ms = 0
@@ -175,7 +175,7 @@ class Simulators:
             stretched = replace(sequence, arrival_ms=np.rint(sequence.arrival_ms * share.gap))
             ends_ms[these] = NEVER_MS  # unless the scenario has an end
             for row in rows:
-                self._simulators.put(row, stretched, share.seed)
+                self.many.put(row, stretched, share.seed)
         else:
             for table, start in zip((*states, *futures), share.start, strict=True):
                 table[these] = start
@@ -189,7 +189,7 @@ class Simulators:
 
     def _played(self, rows: range, run_end_ms: int) -> PlayedRollouts:
         """What came of a share in these simulators, whose runs end at `run_end_ms`."""
-        simulators = self._simulators
+        simulators = self.many
         # A share that goes on from elsewhere has no sequence of its own; only errors name one.
         any_sequence = self._setup.scenario.sequence(0)
         rollouts = []
