@@ -15,14 +15,13 @@ from benchmarks.spark.queries import QUERY_PROPERTY
 
 from parcae.base.errors import FormatError
 from parcae.base.texts import MS_PER_S
-from parcae.workloads.import_report import BadRows
 from parcae.workloads.job import bare_name
 from parcae.workloads.spark_log.application import ApplicationLog
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.files import find_logs, read_lines
 from parcae.workloads.spark_log.naming import job_groups, job_name
 from parcae.workloads.spark_log.plan import PLAN_KEY
-from parcae.workloads.spark_log.reading import LineTally, read_applications
+from parcae.workloads.spark_log.reading import LogReading
 from parcae.workloads.workload import Workload
 
 FloatArray = npt.NDArray[np.float64]
@@ -155,7 +154,7 @@ def read_log(folder: Path) -> ApplicationLog:
 
 
 def _applications(folders: Iterable[Path]) -> Iterable[ApplicationLog]:
-    return read_applications(find_logs(list(folders)).sources, LineTally(BadRows(0.01)))
+    return LogReading(list(folders)).applications()
 
 
 def _task_cpu_s(folder: Path, first_ms: float) -> float:

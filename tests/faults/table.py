@@ -222,8 +222,8 @@ FAULTS = (
     Fault(
         "slot-that-was-free-longest",
         "importer",
-        "return slot.stage_id == stage_id, slot.free_ms",
-        "return slot.stage_id == stage_id, -slot.free_ms",
+        "key=lambda slot: (slot.stage_id == stage_id, slot.free_ms)",
+        "key=lambda slot: (slot.stage_id == stage_id, -slot.free_ms)",
         "workloads/test_spark_attempts.py",
     ),
     Fault(

@@ -179,10 +179,7 @@ def _instances(tmp_path: Path, *rows: str) -> str:
     return str(path)
 
 
-_TWO_TASKS = (
-    "M1,3,j_1,1,Terminated,100,160,100,0.5",
-    "R2_1,2,j_1,1,Terminated,160,200,50,1",
-)
+_TWO_TASKS = ("M1,3,j_1,1,Terminated,100,160,100,0.5", "R2_1,2,j_1,1,Terminated,160,200,50,1")
 
 
 def test_the_mean_duration_of_instances_is_read_from_their_file(tmp_path: Path) -> None:

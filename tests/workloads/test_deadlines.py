@@ -11,11 +11,7 @@ from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
-from parcae.workloads.tables import (
-    deadline_notes,
-    parse_deadline_ms,
-    read_deadlines,
-)
+from parcae.workloads.tables import deadline_notes, parse_deadline_ms, read_deadlines
 from parcae.workloads.workload import Workload
 
 

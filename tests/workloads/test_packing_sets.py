@@ -41,13 +41,7 @@ def test_the_sequences_of_the_conformance_file_are_read_as_they_are() -> None:
         single.job_slots,
         single.backlog_size,
         single.time_horizon,
-    ) == (
-        "single job",
-        10,
-        10,
-        60,
-        20,
-    )
+    ) == ("single job", 10, 10, 60, 20)
     assert (
         single.jobs.arrival.tolist(),
         single.jobs.duration.tolist(),

@@ -135,12 +135,7 @@ def test_a_piece_counts_time_from_its_first_job_and_keeps_identities() -> None:
         piece.arrival.tolist(),
         piece.duration.tolist(),
         piece.estimate.tolist(),
-    ) == (
-        "three[1:3]",
-        [0, 5],
-        [2, 3],
-        [6, 7],
-    )
+    ) == ("three[1:3]", [0, 5], [2, 3], [6, 7])
     assert (piece.ids.tolist(), piece.resources, piece.step, piece.capacity.tolist()) == (
         [1, 2],
         ("cpu",),

@@ -225,11 +225,7 @@ def test_a_description_tells_the_spread_and_the_first_runs_left_out() -> None:
     )
     described = describe_workload(Workload("w", jobs, provenance={"first_runs_left_out": "2"}))
     runs = described["runs"]
-    assert (runs["num_jobs"], runs["num_runs"], runs["work_sigma"]["median"]) == (
-        2,
-        6,
-        0.4,
-    )
+    assert (runs["num_jobs"], runs["num_runs"], runs["work_sigma"]["median"]) == (2, 6, 0.4)
     assert described["runs_in_words"] == (
         "sigma of log work: median 0.40, p95 0.49; "
         "of stages' durations: median 0.20, p95 0.20 (6 runs of 2 jobs);"

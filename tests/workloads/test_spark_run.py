@@ -200,10 +200,10 @@ def test_a_torn_log_gives_what_it_holds(tmp_path: Path) -> None:
     [
         (b"name,duration\nq1,3\n", "does not begin like a Spark event log"),
         (b"", "is empty"),
-        (to_bytes([executor()]), "no completed job .the log contains no job at all"),
+        (to_bytes([executor()]), "no completed job in log .the log contains no job at all"),
         (
             to_bytes([executor(), job_start(0, 0, [stage_info(0, 1)])]),
-            "no completed job .jobs: 1 unfinished",
+            "no completed job in log .1 unfinished",
         ),
         (small_log() + b"{damaged}\n" * 9, "rows could not be read"),
         (EXAMPLE.read_bytes()[:200] + b"\x00" * 400, "damaged|does not begin|is empty"),
@@ -219,6 +219,6 @@ def test_what_is_no_log_of_completed_jobs_is_refused(
 def test_a_key_that_no_job_carries_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FormatError,
-        match=r"no completed job \(jobs: 3 that did not carry the property 'nobody'\).*the key",
+        match=r"no completed job in log \(3 jobs did not carry the property 'nobody'\).*the key",
     ):
         _read(tmp_path, small_log(), key="nobody")

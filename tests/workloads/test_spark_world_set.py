@@ -160,10 +160,7 @@ _NOTHING = object()
     ],
 )
 def test_bad_input_gets_one_clear_line(
-    tmp_path: Path,
-    place: tuple[Any, ...],
-    value: Any,
-    says: str,
+    tmp_path: Path, place: tuple[Any, ...], value: Any, says: str
 ) -> None:
     document = copy.deepcopy(_DOCUMENT)
     steps = ("sets", 0, "jobs", 0, *place[1:]) if place[0] == "job" else place

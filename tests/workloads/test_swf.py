@@ -218,10 +218,7 @@ def test_jobs_cancelled_while_they_ran_can_be_dropped(tmp_path: Path) -> None:
         (f.what[:26], f.is_dropped)
         for f in (*kept.findings, *dropped.findings)
         if "cancelled" in f.what
-    ] == [
-        ("cancelled while they ran, ", False),
-        ("cancelled while they ran", True),
-    ]
+    ] == [("cancelled while they ran, ", False), ("cancelled while they ran", True)]
 
 
 def test_short_fractional_and_unsorted_jobs_are_mended_and_counted(tmp_path: Path) -> None:

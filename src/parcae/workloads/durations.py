@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -68,19 +67,6 @@ def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
     return samples
 
 
-def _wave_samples(
-    wave: str, levels: tuple[int, ...], lists: Sequence[npt.ArrayLike]
-) -> tuple[Samples, ...]:
-    if len(lists) != len(levels):
-        raise WorkloadError(
-            f"{wave}: {len(lists)} sample lists for {len(levels)} parallelism levels"
-        )
-    return tuple(
-        _as_samples(samples, f"{wave} wave at level {level}")
-        for level, samples in zip(levels, lists, strict=True)
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class TaskDurations:
     """Measured task durations of a stage in ms, by wave and by degree of parallelism.
@@ -120,7 +106,13 @@ class TaskDurations:
             )
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):
-            object.__setattr__(self, name, _wave_samples(name, levels, getattr(self, name)))
+            lists = getattr(self, name)
+            if len(lists) != len(levels):
+                raise WorkloadError(
+                    f"{name}: {len(lists)} sample lists for {len(levels)} parallelism levels"
+                )
+            what = (f"{name} wave at level {level}" for level in levels)
+            object.__setattr__(self, name, tuple(map(_as_samples, lists, what)))
         for level, fresh, first in zip(levels, self.fresh, self.first, strict=True):
             if fresh.size == 0 and first.size == 0:
                 raise WorkloadError(

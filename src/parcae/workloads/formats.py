@@ -6,7 +6,7 @@ The first bytes decide, decompressed where the file is compressed. Nothing is re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -90,12 +90,17 @@ def guess_format(path: Path) -> FileKind | None:
 
 def first_bytes(path: Path) -> bytes:
     """The first 64 KiB of a file, decompressed if it is gzip, zstd or Spark's lz4."""
+    return first_of(chunks(path), _HEAD_BYTES)
+
+
+def first_of(pieces: Iterable[bytes], num_bytes: int) -> bytes:
+    """The first bytes of what comes in pieces; the first piece may have only one."""
     head = b""
-    for chunk in chunks(path):
-        head += chunk[:_HEAD_BYTES]
-        if len(head) >= _HEAD_BYTES:
+    for piece in pieces:
+        head += piece[:num_bytes]
+        if len(head) >= num_bytes:
             break
-    return head[:_HEAD_BYTES]
+    return head[:num_bytes]
 
 
 def _kind_of_folder(folder: Path) -> FileKind | None:

@@ -79,6 +79,12 @@ class Reader:
 BAD_SHARE = ReaderOption(
     "max_bad_share", float, 0.01, "Fail if more than this share of the rows is invalid.", (0, 1)
 )
+_RECORDED = ReaderOption(
+    "recorded",
+    bool,
+    False,
+    "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
+)
 _SPARK_OPTIONS = (
     ReaderOption(
         "key",
@@ -87,12 +93,7 @@ _SPARK_OPTIONS = (
         "Spark property that names the recurring job; or plan | shape: name SQL queries "
         "by their physical plan.",
     ),
-    ReaderOption(
-        "recorded",
-        bool,
-        False,
-        "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
-    ),
+    _RECORDED,
     ReaderOption(
         "keep_first_runs",
         bool,
@@ -127,12 +128,7 @@ _TABLE_OPTIONS = (
         None,
         "Names of the columns where they differ, e.g. job=run_id,name=query,durations=times.",
     ),
-    ReaderOption(
-        "recorded",
-        bool,
-        False,
-        "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
-    ),
+    _RECORDED,
     BAD_SHARE,
 )
 

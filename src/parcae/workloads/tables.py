@@ -100,41 +100,33 @@ def read_job_table(
     layout = f"expected lines such as `{_JOB},{column}` (the first), {example}"
     try:
         # Spreadsheets begin their files with a byte order mark.
-        rows = _rows(read_file(path).decode("utf-8-sig"))
+        text = read_file(path).decode("utf-8-sig")
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = [(f"{path}:{reader.line_num}", [cell.strip() for cell in line]) for line in reader]
     except UnicodeDecodeError:
         raise FormatError(f"{path}: not UTF-8 text; save the table as CSV in UTF-8") from None
     except csv.Error as error:
         raise FormatError(f"{path}: not a CSV table ({error}); {layout}") from None
+    rows = [(where, cells) for where, cells in rows if any(cells)]
     if not rows or [cell.lower() for cell in rows[0][1]] != [_JOB, column]:
         raise FormatError(f"{path}:1: the first line is not `{_JOB},{column}`; {layout}")
-    lines = tuple(_line(f"{path}:{number}", cells, parse, layout) for number, cells in rows[1:])
+    lines = []
+    for where, cells in rows[1:]:
+        if len(cells) != 2:
+            raise FormatError(
+                f"{where}: {len(cells)} cells instead of 2; put a name with a comma between double "
+                f"quotes; {layout}"
+            )
+        name, value = cells
+        if not name:
+            raise FormatError(f"{where}: the name of the job is empty; write * for all jobs")
+        try:
+            lines.append(JobLine(name, parse(value), where))
+        except ConfigError as error:
+            raise FormatError(f"{where}: {error}") from None
     if not lines:
         raise FormatError(f"{path}: there is no {column} below the first line; {layout}")
-    return JobTable(lines, str(path))
-
-
-def _rows(text: str) -> list[tuple[int, list[str]]]:
-    """(line, cells) of every line that is not blank."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
-    return [(number, cells) for number, cells in rows if any(cells)]
-
-
-def _line(
-    where: str, cells: list[str], parse: Callable[[str], Value], layout: str
-) -> JobLine[Value]:
-    if len(cells) != 2:
-        raise FormatError(
-            f"{where}: {len(cells)} cells instead of 2; put a name with a comma between double "
-            f"quotes; {layout}"
-        )
-    name, value = cells
-    if not name:
-        raise FormatError(f"{where}: the name of the job is empty; write * for all jobs")
-    try:
-        return JobLine(name, parse(value), where)
-    except ConfigError as error:
-        raise FormatError(f"{where}: {error}") from None
+    return JobTable(tuple(lines), str(path))
 
 
 #: Spark's properties are read as 32-bit integers.

@@ -168,14 +168,39 @@ class ApplicationLog:
             case JobEnd():
                 self.job_results[event.job_id] = event.is_success
                 self.job_end_ms[event.job_id] = event.time_ms
-            case SqlStart() | SqlPlanUpdate() | SqlEnd():
-                self._add_sql(event)
+            case SqlStart():
+                self.sql[event.execution_id] = SqlRecord(*event)
+            case SqlPlanUpdate() | SqlEnd():
+                if record := self.sql.get(event.execution_id):
+                    if isinstance(event, SqlPlanUpdate):
+                        record.plan = event.plan
+                    else:
+                        record.is_ended = True
+                        record.is_success = event.is_success
+                        record.end_ms = event.time_ms
             case ExecutorAdded():
                 self.executors[event.executor] = event
             case ExecutorRemoved():
                 self.removed[event.executor] = event
-            case _:
-                self._add_setting(event)
+            case LogStart(version=version):
+                self.version = version
+            case ApplicationStart():
+                # The numbers of jobs and stages are unique only in one application.
+                if self._start not in (None, event):
+                    raise FormatError(
+                        f"{self.label}: the events of several applications in one log "
+                        f"({self.app_id or self.name}, {event.app_id or event.name}); split it at "
+                        "the events SparkListenerLogStart into one file each"
+                    )
+                self._start = event
+                self.name = event.name
+                self.app_id = event.app_id
+            case ApplicationEnd(time_ms=time_ms):
+                self.end_ms = time_ms
+            case Environment(settings=settings):
+                self.settings = settings
+            case ResourceProfile(profile_id=profile_id, task_cpus=task_cpus):
+                self.task_cpus[profile_id] = task_cpus
 
     def _add_task(self, task: TaskEnd) -> None:
         if task.outcome is Outcome.OUTPUT_LOST:
@@ -193,42 +218,6 @@ class ApplicationLog:
         row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *details)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
-
-    def _add_sql(self, event: SqlStart | SqlPlanUpdate | SqlEnd) -> None:
-        if isinstance(event, SqlStart):
-            self.sql[event.execution_id] = SqlRecord(*event)
-        elif record := self.sql.get(event.execution_id):
-            if isinstance(event, SqlPlanUpdate):
-                record.plan = event.plan
-            else:
-                record.is_ended = True
-                record.is_success = event.is_success
-                record.end_ms = event.time_ms
-
-    def _add_setting(self, event: Event) -> None:
-        match event:
-            case LogStart(version=version):
-                self.version = version
-            case ApplicationStart():
-                self._add_start(event)
-            case ApplicationEnd(time_ms=time_ms):
-                self.end_ms = time_ms
-            case Environment(settings=settings):
-                self.settings = settings
-            case ResourceProfile(profile_id=profile_id, task_cpus=task_cpus):
-                self.task_cpus[profile_id] = task_cpus
-
-    def _add_start(self, event: ApplicationStart) -> None:
-        """Note which application it is; the numbers of jobs and stages are unique only in one."""
-        if self._start not in (None, event):
-            raise FormatError(
-                f"{self.label}: the events of several applications in one log "
-                f"({self.app_id or self.name}, {event.app_id or event.name}); split it at the "
-                "events SparkListenerLogStart into one file each"
-            )
-        self._start = event
-        self.name = event.name
-        self.app_id = event.app_id
 
     def lacks_end_of(self, stage_id: int) -> bool:
         """Whether a stage ran without an event of its end; Spark drops events under load.
@@ -249,11 +238,7 @@ class ApplicationLog:
         that had not succeeded, in order: Spark runs them so. Tasks beyond them repeat others, whose
         output was lost.
         """
-        columns = [
-            np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, np.int64)
-            for column in self._columns
-        ]
-        table = TaskColumns(*columns)
+        table = TaskColumns(*(np.array(column, np.int64) for column in self._columns))
         if self._unplaced:
             table = table._replace(task_index=self._partitions(table))
         # By launch; ties by stage, then by task index.
@@ -283,6 +268,14 @@ class ApplicationLog:
                 done = np.union1d(done, partitions[rows][is_done])
         return partitions
 
+    def presence(self, until_ms: int) -> dict[str, tuple[int, int]]:
+        """When every executor began (-1: not known) and ended, at the latest `until_ms`."""
+        end_ms = {name: removed.time_ms for name, removed in self.removed.items()}
+        return {
+            name: (added.time_ms, end_ms.get(name, until_ms))
+            for name, added in self.executors.items()
+        }
+
     def slots_of_executor(self) -> list[int]:
         """How many tasks each executor can run at once (cores / `spark.task.cpus`), or
         UNKNOWN_SLOTS.
@@ -300,8 +293,7 @@ class ApplicationLog:
         return max(1, int(added.cores / self._task_cpus(added.profile_id)))
 
     def _task_cpus(self, profile_id: int) -> float:
-        cpus = self.task_cpus.get(profile_id, 0.0)
-        if cpus > 0:
+        if (cpus := self.task_cpus.get(profile_id, 0.0)) > 0:
             return cpus
         setting = self.settings.get("spark.task.cpus", "1")
         return float(setting) if setting.isdecimal() and int(setting) > 0 else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from parcae.workloads.spark_log.durations import (
 from parcae.workloads.spark_log.events import StageInfo
 from parcae.workloads.spark_log.naming import (
     JobGroup,
+    LostStarts,
     completion_ms,
     first_listing_job,
     job_groups,
@@ -101,65 +103,70 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
     unnamed = [job for group, name in named if name is None for job in group.jobs]
     ignored_stages = {info.stage_id for job in unnamed for info in job.stages}
     placed = place_tasks(log.tasks(), log.slots_of_executor(), ignored_stages)
-    tasks = _StageTasks(placed, _rows_of_stage(placed.tasks.stage_id))
-    owner = first_listing_job(log)
-    lost = lost_starts(log)
+    # For every stage the rows of its task attempts, in order.
+    by_stage = np.argsort(placed.tasks.stage_id, kind="stable")
+    ids, starts = np.unique(placed.tasks.stage_id[by_stage], return_index=True)
+    rows = dict(zip(ids.tolist(), np.split(by_stage, starts)[1:], strict=True))
+    application = _Application(log, placed, rows, first_listing_job(log), lost_starts(log))
     runs = []
     for group, name in named:
-        if name is None:
-            dropped[f"did not carry the property {key!r}"] += 1
-        elif not group.is_ended(log):
-            dropped["had not ended when the log did"] += 1
-        elif not group.is_successful(log):
-            dropped["failed"] += 1
-        elif lost.touch(group):
-            dropped["had a Spark job whose start is missing in the log"] += 1
-        elif isinstance(run := _job_run(name, group, log, owner, tasks), str):
+        unnamed_job = f"did not carry the property {key!r}"
+        run = unnamed_job if name is None else _job_run(name, group, application)
+        if isinstance(run, str):
             dropped[run] += 1
         else:
             runs.append(run)
     return sorted(runs, key=lambda run: run.submission_ms)
 
 
-def _rows_of_stage(stage_id: Int64Array) -> dict[int, Int64Array]:
-    """For every stage the rows of its task attempts, in order."""
-    order = np.argsort(stage_id, kind="stable")
-    ids, starts = np.unique(stage_id[order], return_index=True)
-    return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True)) if ids.size else {}
-
-
 @dataclass(frozen=True)
-class _StageTasks:
-    """An application's task attempts, and their rows by stage."""
+class _Application:
+    """A log with its task attempts, their rows by stage, the job that each stage belongs to, and
+    what belongs to jobs whose start is missing.
+    """
 
+    log: ApplicationLog
     placed: PlacedTasks
     rows: dict[int, Int64Array]
+    owner: dict[int, int]
+    lost: LostStarts
 
     def samples(self, stage_ids: list[int]) -> dict[int, StageSamples] | None:
         """The samples of every stage of a job; None if a stage has no successful task."""
         rows = {stage_id: self.rows.get(stage_id, np.zeros(0, np.int64)) for stage_id in stage_ids}
-        samples: dict[int, StageSamples] = {}
+        samples = {}
         for stage_id in stage_ids:
-            of_stage = stage_samples(self.placed, rows, stage_id) if rows[stage_id].size else None
+            of_stage = stage_samples(self.placed, rows, stage_id)
             if of_stage is None:
                 return None
             samples[stage_id] = of_stage
         return samples
 
 
-def _job_run(
-    name: str, group: JobGroup, log: ApplicationLog, owner: dict[int, int], tasks: _StageTasks
-) -> JobRun | str:
+def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | str:
     """The run of one group, or the reason why it is left out."""
-    if any(log.lacks_end_of(stage_id) for stage_id in own_stages(group, owner)):
+    log = application.log
+    if not group.is_ended(log):
+        return "had not ended when the log did"
+    if not group.is_successful(log):
+        return "failed"
+    if application.lost.touch(group):
+        return "had a Spark job whose start is missing in the log"
+    own = own_stages(group, application.owner)
+    if any(map(log.lacks_end_of, own)):
         return "had a stage whose end is missing in the log"
-    kept = _stages_that_ran(group, log, owner)
+    # Stages that were skipped have neither tasks nor a completion event.
+    kept = {
+        stage_id: record
+        for stage_id in own
+        if (record := log.stages.get(stage_id)) and record.is_success and record.info.num_tasks > 0
+    }
     infos = {info.stage_id: info for job in group.jobs for info in job.stages}
-    infos.update({stage_id: record.info for stage_id, record in kept.items()})
+    infos |= {stage_id: record.info for stage_id, record in kept.items()}
     order = _in_order_of_submission(kept, infos)
     if not order:
         return "ran no stage (everything was skipped or empty)"
-    samples = tasks.samples(order)
+    samples = application.samples(order)
     if samples is None:
         return "had a stage without a successful task in the log"
     position = {stage_id: index for index, stage_id in enumerate(order)}
@@ -182,24 +189,10 @@ def _job_run(
         submission_ms(group, records) or 0,
         stages,
         f"{log.label} {log.app_id}",
-        _pool(group),
+        # That of the first Spark job with a pool.
+        next(filter(None, (job.properties.get(POOL_PROPERTY) for job in group.jobs)), ""),
         completion_ms(group, log, records) or -1,
     )
-
-
-def _stages_that_ran(
-    group: JobGroup, log: ApplicationLog, owner: dict[int, int]
-) -> dict[int, StageRecord]:
-    """The stages of a group that succeeded and have tasks.
-
-    Stages that were skipped have neither tasks nor a completion event.
-    """
-    records = {stage_id: log.stages.get(stage_id) for stage_id in own_stages(group, owner)}
-    return {
-        stage_id: record
-        for stage_id, record in records.items()
-        if record is not None and record.is_success and record.info.num_tasks > 0
-    }
 
 
 def _in_order_of_submission(kept: dict[int, StageRecord], infos: dict[int, StageInfo]) -> list[int]:
@@ -219,12 +212,6 @@ def _in_order_of_submission(kept: dict[int, StageRecord], infos: dict[int, Stage
         if ran is not None and info.top_rdd >= 0:
             of_rdd_ms[info.top_rdd] = submitted_ms[stage_id]
     return sorted(kept, key=lambda stage_id: (submitted_ms[stage_id], stage_id))
-
-
-def _pool(group: JobGroup) -> str:
-    """The scheduler pool of a group: that of its first Spark job with a pool; "" without one."""
-    pools = (job.properties.get(POOL_PROPERTY, "") for job in group.jobs)
-    return next(filter(None, pools), "")
 
 
 def _data_parents(
@@ -294,15 +281,11 @@ def _linked_stages(
         for accumulator in record.accumulators:
             stages_of[accumulator].add(stage_id)
     for link in (link for execution in executions for link in execution.plan.links):
-        producers = {
-            stage for accumulator in link.producer for stage in stages_of.get(accumulator, ())
-        }
+        producers = {stage for a in link.producer for stage in stages_of.get(a, ())}
         for accumulators in link.consumers if producers else ():
             consumers = {stage for a in accumulators for stage in stages_of.get(a, ())} - producers
             if consumers:
-                yield from (
-                    (producer, consumer) for producer in producers for consumer in consumers
-                )
+                yield from itertools.product(producers, consumers)
                 break  # the nearest operators above that ran as a stage are the consumers
 
 
@@ -317,15 +300,14 @@ def _control_parents(
     The last stage of the job has no such edge. An example is the sampling job of an ORDER BY: its
     result, the ranges, reaches the sort through the driver.
     """
-    control: dict[int, set[int]] = {stage_id: set() for stage_id in position}
+    # In order of submission.
+    order = list(position)
+    control: dict[int, set[int]] = {stage_id: set() for stage_id in order}
     read = set().union(*parents.values())
     job_of = {info.stage_id: job.job_id for job in group.jobs for info in job.stages}
-    order = sorted(position, key=position.__getitem__)
-    for sink in order:
+    for index, sink in enumerate(order):
         done_ms = kept[sink].completion_ms
-        later = [
-            s for s in order if position[s] > position[sink] and kept[s].submission_ms >= done_ms
-        ]
+        later = [s for s in order[index + 1 :] if kept[s].submission_ms >= done_ms]
         if sink in read or not later:
             continue
         first = later[0]

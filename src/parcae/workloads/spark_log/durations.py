@@ -95,16 +95,12 @@ def place_tasks(
 
 def _assigned_slots(tasks: TaskColumns, slots_of_executor: Sequence[int]) -> Int64Array:
     """The number of the slot of every attempt, over all executors in order of first use."""
-    slot = np.zeros(len(tasks.stage_id), np.int64)
+    numbers = []
     open_slots: list[list[_Slot]] = [[] for _ in slots_of_executor]
     num_slots = 0
-    columns = (
-        tasks.executor.tolist(),
-        tasks.stage_id.tolist(),
-        tasks.launch_ms.tolist(),
-        tasks.finish_ms.tolist(),
-    )
-    for row, (executor, stage_id, launch_ms, finish_ms) in enumerate(zip(*columns, strict=True)):
+    columns = (tasks.executor, tasks.stage_id, tasks.launch_ms, tasks.finish_ms)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for executor, stage_id, launch_ms, finish_ms in rows:
         capacity = slots_of_executor[executor]
         chosen = _choose_slot(open_slots[executor], capacity, stage_id, launch_ms)
         if chosen is None:
@@ -114,27 +110,20 @@ def _assigned_slots(tasks: TaskColumns, slots_of_executor: Sequence[int]) -> Int
         chosen.launch_ms = launch_ms
         chosen.free_ms = max(finish_ms, chosen.free_ms)
         chosen.stage_id = stage_id
-        slot[row] = chosen.number
-    return slot
+        numbers.append(chosen.number)
+    return np.array(numbers, np.int64)
 
 
 def _choose_slot(slots: list[_Slot], capacity: int, stage_id: int, launch_ms: int) -> _Slot | None:
     """The slot for a task, or None if a new slot has to be created."""
     overlap_ms = OVERLAP_MS if capacity == UNKNOWN_SLOTS else 0
-    best: _Slot | None = None
-    for slot in slots:
-        if slot.is_free_at(launch_ms, overlap_ms) and (
-            best is None or _rank(slot, stage_id) > _rank(best, stage_id)
-        ):
-            best = slot
-    if best is not None or capacity == UNKNOWN_SLOTS or len(slots) < capacity:
-        return best
+    free = [slot for slot in slots if slot.is_free_at(launch_ms, overlap_ms)]
+    if free:
+        # The same stage first, then the one that became free last.
+        return max(free, key=lambda slot: (slot.stage_id == stage_id, slot.free_ms))
+    if capacity == UNKNOWN_SLOTS or len(slots) < capacity:
+        return None
     return min(slots, key=lambda slot: slot.free_ms)
-
-
-def _rank(slot: _Slot, stage_id: int) -> tuple[bool, int]:
-    """Preference among free slots: the same stage first, then the one that became free last."""
-    return slot.stage_id == stage_id, slot.free_ms
 
 
 def level_bucket(num_slots: int) -> int:
@@ -188,9 +177,8 @@ def _first_successes(tasks: TaskColumns, rows: Int64Array) -> Int64Array:
 
 def _slots_held(placed: PlacedTasks, job_rows: Int64Array, stage_rows: Int64Array) -> int:
     """Number of slots on which the job ran tasks while the stage ran."""
-    start_ms = placed.tasks.launch_ms[stage_rows].min()
-    end_ms = placed.tasks.finish_ms[stage_rows].max()
-    during = (placed.tasks.launch_ms[job_rows] <= end_ms) & (
-        placed.tasks.finish_ms[job_rows] >= start_ms
-    )
+    tasks = placed.tasks
+    start_ms = tasks.launch_ms[stage_rows].min()
+    end_ms = tasks.finish_ms[stage_rows].max()
+    during = (tasks.launch_ms[job_rows] <= end_ms) & (tasks.finish_ms[job_rows] >= start_ms)
     return int(np.unique(placed.slot[job_rows[during]]).size)

@@ -5,21 +5,20 @@ tasks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcae.base.errors import FormatError, WorkloadError
 from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.formats import saying_what_reads
-from parcae.workloads.import_report import BadRows, ImportReport, counted
+from parcae.workloads.import_report import ImportReport, counted
 from parcae.workloads.job import JobSpec, LoggedFaults, combined
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome
-from parcae.workloads.spark_log.files import FoundLogs, LogSource, find_logs
-from parcae.workloads.spark_log.reading import LineTally, Progress, read_applications
+from parcae.workloads.spark_log.reading import LogReading, Progress
 from parcae.workloads.workload import Workload
 
 #: Parts of the reasons for which Spark or its user removes an executor on purpose.
@@ -38,6 +37,8 @@ def logged_faults(log: ApplicationLog) -> LoggedFaults:
     removed = [one for name, one in log.removed.items() if name in log.executors]
     losses = sorted(one.time_ms for one in removed if _is_loss(one, end_ms))
     restarts = _restarts_ms(losses, log)
+    # Executors whose start is known.
+    up_ms = [max(0, end - start) for start, end in log.presence(end_ms).values() if start >= 0]
     slots = Counter(log.slots_of(name) for name in log.executors)
     del slots[UNKNOWN_SLOTS]
     return LoggedFaults(
@@ -45,7 +46,7 @@ def logged_faults(log: ApplicationLog) -> LoggedFaults:
         num_failed=outcomes[Outcome.FAILED],
         num_speculative=int(tasks.is_speculative.sum()),
         num_lost_executors=len(losses),
-        executor_ms=float(sum(_spans_ms(log, end_ms))),
+        executor_ms=float(sum(up_ms)),
         executor_cores=slots.most_common(1)[0][0] if slots else 0,
         num_restarts=len(restarts),
         restarts_ms=float(sum(restarts)),
@@ -59,45 +60,19 @@ def _is_loss(removed: ExecutorRemoved, end_ms: int) -> bool:
     return bool(reason) and not is_on_purpose and removed.time_ms < end_ms - _SHUTDOWN_MS
 
 
-def _spans_ms(log: ApplicationLog, end_ms: int) -> list[int]:
-    """How long every executor whose start is known was up."""
-    spans = []
-    for name, added in log.executors.items():
-        removed = log.removed.get(name)
-        until_ms = end_ms if removed is None else removed.time_ms
-        if added.time_ms >= 0:
-            spans.append(max(0, until_ms - added.time_ms))
-    return spans
-
-
 def _restarts_ms(losses_ms: list[int], log: ApplicationLog) -> list[int]:
     """Times from losses to the next new executors; each executor replaces one that was lost."""
-    added_ms = sorted(added.time_ms for added in log.executors.values())
+    added_ms = iter(sorted(added.time_ms for added in log.executors.values()))
     waits = []
-    at = 0
     for loss_ms in losses_ms:
-        while at < len(added_ms) and added_ms[at] < loss_ms:
-            at += 1
-        if at == len(added_ms):
+        next_ms = next((ms for ms in added_ms if ms >= loss_ms), None)
+        if next_ms is None:
             break
-        waits.append(added_ms[at] - loss_ms)
-        at += 1
+        waits.append(next_ms - loss_ms)
     return waits
 
 
 SOURCE = "Spark event logs"
-
-
-@dataclass(eq=False)
-class _Tally:
-    """Counts over all logs, for the report."""
-
-    lines: LineTally
-    num_unknown_slots: int = 0
-    versions: set[str] = field(default_factory=set)
-    attempts: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
-    faults: list[LoggedFaults] = field(default_factory=list)
 
 
 @saying_what_reads("spark-events")
@@ -152,49 +127,6 @@ def read_spark_event_logs(
     return logged.workload(name, recorded=recorded, keep_first_runs=keep_first_runs)
 
 
-@dataclass(frozen=True)
-class LoggedRuns:
-    """The runs of jobs in event logs, of which workloads are made."""
-
-    logs: FoundLogs
-    runs: list[JobRun]
-    tally: _Tally
-    provenance: dict[str, str]
-
-    def workload(
-        self, name: str = "spark", *, recorded: bool = False, keep_first_runs: bool = False
-    ) -> tuple[Workload, ImportReport]:
-        """Make a workload; see `read_spark_event_logs`."""
-        try:
-            workload, notes = (
-                workload_of_runs(name, self.runs, self.provenance)
-                if recorded
-                else workload_of_jobs(
-                    name, self.runs, self.provenance, keep_first_runs=keep_first_runs
-                )
-            )
-        except WorkloadError as error:
-            raise FormatError(f"the log is inconsistent: {error}; download it again") from error
-        tally = self.tally
-        workload = replace(workload, faults=combined(tally.faults))
-        notes = [*self.logs.notes, *_notes(tally, workload.jobs), *notes]
-        if MEASURED_ALONE in self.provenance:
-            notes.append(
-                "Jobs ran one at a time: their durations do not show how tasks slow down when jobs "
-                "share a cluster."
-            )
-        report = ImportReport(
-            SOURCE,
-            sum(len(source.parts) for source in self.logs.sources),
-            tally.lines.num_rows,
-            tally.lines.bad.count,
-            tally.lines.bad.samples,
-            tuple(notes),
-            len(workload.jobs),
-        )
-        return workload, report
-
-
 @saying_what_reads("spark-events")
 def read_runs(
     paths: Sequence[Path],
@@ -204,83 +136,96 @@ def read_runs(
     progress: Progress | None = None,
 ) -> LoggedRuns:
     """Read the runs of jobs in event logs once, for several workloads."""
-    logs = find_logs([Path(path) for path in paths])
-    tally = _Tally(LineTally(BadRows(max_bad_share)))
-    runs = _read_runs(logs.sources, key, tally, progress)
-    # Refuse too many bad lines before any merging.
-    tally.lines.bad.finish(tally.lines.num_rows)
-    if not runs:
-        raise FormatError(_no_jobs_message(logs.sources, tally))
-    provenance = _provenance(logs.sources, tally, key)
-    if are_one_at_a_time(runs):
-        provenance[MEASURED_ALONE] = f"{counted(len(runs), 'run')}, hardly two at the same time"
-    return LoggedRuns(logs, runs, tally, provenance)
-
-
-def _read_runs(
-    sources: Sequence[LogSource], key: str | None, tally: _Tally, progress: Progress | None
-) -> list[JobRun]:
-    """The runs of all logs; the tally counts what else is in them."""
-    runs: list[JobRun] = []
+    reading = LogReading(paths, key, max_bad_share, progress)
+    logged = LoggedRuns(reading)
     # One application at a time: only the runs of its jobs, with their durations, stay in memory.
-    for log in read_applications(sources, tally.lines, progress):
-        runs += job_runs(log, key, tally.dropped)
-        tally.lines.count_missing(log, key)
-        tally.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
-        tally.versions.add(log.version or "unknown")
-        tally.attempts.update(log.count_attempts())
-        tally.faults.append(logged_faults(log))
-    return runs
+    for log in reading.applications():
+        logged.add(log)
+    if not logged.runs:
+        raise reading.no_jobs()
+    return logged
 
 
-def _no_jobs_message(sources: Sequence[LogSource], tally: _Tally) -> str:
-    names = ", ".join(source.name for source in sources[:3]) + (", ..." if len(sources) > 3 else "")
-    reasons = (
-        "; ".join(f"{counted(count, 'job')} {reason}" for reason, count in tally.dropped.items())
-        or "the log contains no job at all"
-    )
-    return (
-        f"no completed job in {names} ({reasons}); "
-        "import logs of batch jobs or queries that finished "
-        "(and check the property given as the key)"
-    )
+@dataclass(eq=False)
+class LoggedRuns:
+    """The runs of jobs in event logs, of which workloads are made, and counts over all logs."""
 
+    reading: LogReading
+    runs: list[JobRun] = field(default_factory=list)
+    num_unknown_slots: int = 0
+    versions: set[str] = field(default_factory=set)
+    attempts: Counter[str] = field(default_factory=Counter)
+    faults: list[LoggedFaults] = field(default_factory=list)
 
-def _provenance(sources: Sequence[LogSource], tally: _Tally, key: str | None) -> dict[str, str]:
-    names = [source.name for source in sources]
-    return {
-        "source": SOURCE,
-        "logs": ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else ""),
-        "spark_versions": ", ".join(sorted(tally.versions)),
-        "recurring_job_key": key or "job group, description or call site",
-    }
+    def add(self, log: ApplicationLog) -> None:
+        """Add the runs of an application."""
+        self.runs += job_runs(log, self.reading.key, self.reading.left_out)
+        self.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
+        self.versions.add(log.version or "unknown")
+        self.attempts.update(log.count_attempts())
+        self.faults.append(logged_faults(log))
 
-
-def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
-    """Sentences for the user about the import."""
-    dropped = sorted(tally.dropped.items())
-    notes = [f"Left out {counted(count, 'job')} that {reason}." for reason, count in dropped]
-    lost = [f"{count:,} {what}" for what, count in tally.attempts.items() if count]
-    if lost:
-        notes.append(
-            "Durations are of successful task attempts; "
-            f"among the attempts were: {', '.join(lost)}."
+    def workload(
+        self, name: str = "spark", *, recorded: bool = False, keep_first_runs: bool = False
+    ) -> tuple[Workload, ImportReport]:
+        """Make a workload; see `read_spark_event_logs`."""
+        sources = self.reading.logs.sources
+        names = [source.name for source in sources]
+        more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+        provenance = {
+            "source": SOURCE,
+            "logs": ", ".join(names[:20]) + more,
+            "spark_versions": ", ".join(sorted(self.versions)),
+            "recurring_job_key": self.reading.key or "job group, description or call site",
+        }
+        alone = []
+        if are_one_at_a_time(self.runs):
+            count = counted(len(self.runs), "run")
+            provenance[MEASURED_ALONE] = f"{count}, hardly two at the same time"
+            alone.append(
+                "Jobs ran one at a time: their durations do not show how tasks slow down when jobs "
+                "share a cluster."
+            )
+        try:
+            if recorded:
+                workload, notes = workload_of_runs(name, self.runs, provenance)
+            else:
+                workload, notes = workload_of_jobs(
+                    name, self.runs, provenance, keep_first_runs=keep_first_runs
+                )
+        except WorkloadError as error:
+            raise FormatError(f"the log is inconsistent: {error}; download it again") from error
+        report = ImportReport(
+            SOURCE,
+            sum(len(source.parts) for source in sources),
+            self.reading.num_rows,
+            self.reading.bad.count,
+            self.reading.bad.samples,
+            (*self.reading.logs.notes, *self._notes(workload.jobs), *notes, *alone),
+            len(workload.jobs),
         )
-    notes.append(f"Faults in the logs (--faults log simulates them): {combined(tally.faults)}.")
-    notes += tally.lines.notes()
-    if tally.num_unknown_slots:
+        return replace(workload, faults=combined(self.faults)), report
+
+    def _notes(self, jobs: Sequence[JobSpec]) -> list[str]:
+        """Sentences for the user about the import."""
+        notes = self.reading.notes_of_jobs()
+        lost = [f"{count:,} {what}" for what, count in self.attempts.items() if count]
+        if lost:
+            notes.append(
+                "Durations are of successful task attempts; "
+                f"among the attempts were: {', '.join(lost)}."
+            )
+        faults = combined(self.faults)
+        notes.append(f"Faults in the logs (--faults log simulates them): {faults}.")
+        notes += self.reading.notes_of_lines()
+        if self.num_unknown_slots:
+            notes.append(
+                "The number of cores of executors is missing in "
+                f"{counted(self.num_unknown_slots, 'log')}; inferred from overlapping tasks."
+            )
+        levels = {level for job in jobs for stage in job.stages for level in stage.durations.levels}
         notes.append(
-            "The number of cores of executors is missing in "
-            f"{counted(tally.num_unknown_slots, 'log')}; inferred from overlapping tasks."
+            f"Task durations were measured at parallelism {', '.join(map(str, sorted(levels)))}; "
+            "elsewhere they are modelled."
         )
-    notes.append(
-        f"Task durations were measured at parallelism {', '.join(_levels(jobs))}; "
-        "elsewhere they are modelled."
-    )
-    return notes
-
-
-def _levels(jobs: Iterable[JobSpec]) -> list[str]:
-    """The levels of parallelism at which durations were measured, ascending."""
-    levels = {level for job in jobs for stage in job.stages for level in stage.durations.levels}
-    return [str(level) for level in sorted(levels)]
+        return notes

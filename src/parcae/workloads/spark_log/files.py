@@ -22,6 +22,7 @@ from parcae.base.loader import (
     open_member,
     split_lines,
 )
+from parcae.workloads.formats import first_of
 from parcae.workloads.spark_log.events import ApplicationStart, parse_event
 
 ROLLING_FILE = re.compile(r"^events_(\d+)_")
@@ -100,8 +101,7 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
             if parts:
                 sources.append(_rolling_log(path.name, str(path), map(_part, parts)))
             else:
-                is_folder = _is_plain_folder(path)
-                sources += _logs_in_folder(path, notes) if is_folder else _logs_at(path)
+                sources += _logs_at(path, notes)
         except OSError as error:
             raise FormatError(f"{path}: cannot be read ({error}); check its permissions") from error
     if not sources:
@@ -139,6 +139,7 @@ def _resolved_parts(source: LogSource) -> tuple[tuple[Path, str | None], ...]:
 
 def _one_copy_each(sources: Sequence[LogSource], notes: list[str]) -> tuple[LogSource, ...]:
     """One log of every application; adds a note for each further copy."""
+    # The heads are read only where there could be copies.
     if len(sources) < 2:
         return tuple(sources)
     copies: dict[ApplicationStart | LogSource, list[LogSource]] = {}
@@ -188,14 +189,6 @@ def _application_start(source: LogSource) -> ApplicationStart | None:
     return None
 
 
-def _is_plain_folder(path: Path) -> bool:
-    return path.is_dir() and not _is_rolling(path)
-
-
-def _is_rolling(path: Path) -> bool:
-    return path.is_dir() and any(ROLLING_FILE.match(child.name) for child in path.iterdir())
-
-
 def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
     """The logs in a folder and its subfolders; adds a note for each file that is not a log."""
     sources: list[LogSource] = []
@@ -208,8 +201,7 @@ def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
             notes.append(f"Left out {path}: a link to a folder; give the folder itself.")
             continue
         try:
-            is_folder = _is_plain_folder(path)
-            sources += _logs_in_folder(path, notes) if is_folder else _logs_at(path)
+            sources += _logs_at(path, notes)
         # A folder may contain other files, and logs and folders of other users: they are reported,
         # but do not stop the import.
         except (FormatError, OSError) as error:
@@ -221,11 +213,13 @@ def _part(path: Path) -> LogPart:
     return LogPart(path, path.stat().st_size)
 
 
-def _logs_at(path: Path) -> list[LogSource]:
-    """The logs of one file or one rolling directory."""
+def _logs_at(path: Path, notes: list[str]) -> list[LogSource]:
+    """The logs of a file, of a rolling directory, or of a folder and its subfolders."""
     if path.is_dir():
         parts = [_part(child) for child in path.iterdir() if ROLLING_FILE.match(child.name)]
-        return [_rolling_log(path.name, str(path), parts)]
+        if parts:
+            return [_rolling_log(path.name, str(path), parts)]
+        return _logs_in_folder(path, notes)
     with open_file(path) as stream:
         if stream.read(4) == ZIP_MAGIC:
             return _logs_in_zip(path)
@@ -290,24 +284,14 @@ def _number(name: str) -> int:
 
 
 def _check_is_log(part: LogPart) -> None:
-    with archive_errors(part.label), open_part(part) as stream:
-        head = _first_bytes(decompressed_chunks(stream, part.label))
+    with open_part(part) as stream:
+        head = first_of(_pieces(Counting(stream, None), part.label), _HEAD_BYTES)
     if not EVENT_START.match(head):
         what = "is empty" if not head else "does not begin like a Spark event log"
         raise FormatError(
             f"{part.label} {what}; "
             "expected lines of JSON such as {'Event':'SparkListenerLogStart',...}"
         )
-
-
-def _first_bytes(pieces: Iterator[bytes]) -> bytes:
-    """The first bytes of a part; its first piece may have only one."""
-    head = b""
-    for piece in pieces:
-        head += piece[:_HEAD_BYTES]
-        if len(head) >= _HEAD_BYTES:
-            break
-    return head[:_HEAD_BYTES]
 
 
 def open_part(part: LogPart) -> BinaryIO:

@@ -41,11 +41,12 @@ def first_listing_job(log: ApplicationLog) -> dict[int, int]:
 
     Later jobs that share the stage skip it.
     """
-    owner: dict[int, int] = {}
-    for job_id in sorted(log.jobs):
-        for info in log.jobs[job_id].stages:
-            owner.setdefault(info.stage_id, job_id)
-    return owner
+    # The entry of the first job is written last.
+    return {
+        info.stage_id: job_id
+        for job_id in sorted(log.jobs, reverse=True)
+        for info in log.jobs[job_id].stages
+    }
 
 
 def own_stages(group: JobGroup, owner: dict[int, int]) -> list[int]:
@@ -254,8 +255,13 @@ def _first(texts: Iterable[str]) -> str:
         stable = _DSTREAM_BATCH.sub(r"\1]", _BATCH.sub("", _EXPRESSION_ID.sub("", text)))
         tidy = _SPACES.sub(" ", stable).strip(" ,")
         if tidy:
-            return tidy if len(tidy) <= MAX_NAME else tidy[: MAX_NAME - 1] + "…"
+            return _cut(tidy)
     return ""
+
+
+def _cut(text: str) -> str:
+    """The text, cut to MAX_NAME characters."""
+    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
 
 
 def stage_kind(info: StageInfo) -> str:
@@ -279,7 +285,5 @@ def stage_name(record: StageRecord, executions: Sequence[SqlRecord]) -> str:
     ran = dict.fromkeys(
         name for plan in plans for accumulator, name in plan if accumulator in record.accumulators
     )
-    text = " > ".join(name for name in ran if not name.startswith(_WRAPPERS)) or stage_kind(
-        record.info
-    )
-    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
+    text = " > ".join(name for name in ran if not name.startswith(_WRAPPERS))
+    return _cut(text or stage_kind(record.info))

@@ -6,15 +6,17 @@ The profile is that of the median run. How much the runs differ is stored with i
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.workloads.dag import refined_classes
-from parcae.workloads.durations import NUM_WAVES, Samples, TaskDurations, Wave
+from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples
@@ -22,8 +24,7 @@ from parcae.workloads.spark_log.durations import StageSamples
 Float64Array = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class RunSpread:
+class RunSpread(NamedTuple):
     """The spread of the runs of one recurring job."""
 
     work_sigma: float
@@ -100,8 +101,7 @@ SAME_TASKS_SLACK = 2
 Edges = frozenset[tuple[int, int]]
 
 
-@dataclass(frozen=True, eq=False)
-class Profile:
+class Profile(NamedTuple):
     """A recurring job and its number of runs.
 
     `variant` numbers the different DAGs of one name, from 1. `num_runs` counts all runs, including
@@ -163,11 +163,8 @@ def _recurring(runs: Sequence[JobRun]) -> list[list[_OrderedRun]]:
     for run in sorted(runs, key=lambda run: run.submission_ms):
         ordered = _in_canonical_order(run)
         by_shape[run.name, ordered.shape].append(ordered)
-    clusters = [
-        cluster for same_shape in by_shape.values() for cluster in _with_similar_tasks(same_shape)
-    ]
-    clusters.sort(key=lambda cluster: min(ordered.run.submission_ms for ordered in cluster))
-    return clusters
+    clusters = itertools.chain.from_iterable(map(_with_similar_tasks, by_shape.values()))
+    return sorted(clusters, key=lambda cluster: min(one.run.submission_ms for one in cluster))
 
 
 def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
@@ -176,19 +173,19 @@ def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
     return JobSpec(run.name, stages, arrival_ms, pool=run.pool)
 
 
-def _parents(stage: StageRun) -> tuple[int, ...]:
-    return tuple(stage.parents | stage.control_parents)
-
-
 def _in_canonical_order(run: JobRun) -> _OrderedRun:
     """Order the stages by signature, so that runs can be compared stage by stage."""
     stages = run.stages
     parents = [stage.parents for stage in stages]
     signature = refined_classes(parents, [stage.kind for stage in stages])
     order = _order(parents, signature, [stage.num_tasks for stage in stages])
+    rank = {index: position for position, index in enumerate(order)}
+    edges = frozenset(
+        (rank[parent], rank[child]) for child, above in enumerate(parents) for parent in above
+    )
     signatures = tuple(signature[i] for i in order)
     kinds = tuple(stages[i].kind for i in order)
-    return _OrderedRun(run, order, (signatures, kinds, _renumbered_edges(parents, order)))
+    return _OrderedRun(run, order, (signatures, kinds, edges))
 
 
 def _order(
@@ -203,37 +200,23 @@ def _order(
     # Zero-padded numbers sort like numbers.
     by_count = refined_classes(parents, [f"{signature[i]:09d} {num_tasks[i]:09d}" for i in stages])
     numbers = list(signature)
-    while tied := [alike for alike in _alike(numbers) if len(alike) > 1]:
+    while True:
+        groups = defaultdict[int, list[int]](list)
+        for index, number in enumerate(numbers):
+            groups[number].append(index)
+        tied = [alike for alike in groups.values() if len(alike) > 1]
+        if not tied:
+            return sorted(stages, key=numbers.__getitem__)
         # The order of one group decides that of the stages around it: otherwise equal chains of
         # stages would cross. The group whose counts differ most is the least likely to change.
         first = max(tied, key=lambda alike: _ratio([num_tasks[i] for i in alike]))
         place = {i: n for n, i in enumerate(sorted(first, key=lambda i: (by_count[i], i)))}
         labels = [f"{numbers[i]:09d} {place.get(i, 0):09d}" for i in stages]
         numbers = refined_classes(parents, labels)
-    return sorted(stages, key=numbers.__getitem__)
-
-
-def _alike(numbers: Sequence[int]) -> list[list[int]]:
-    """The indices of each number."""
-    found = defaultdict[int, list[int]](list)
-    for index, number in enumerate(numbers):
-        found[number].append(index)
-    return list(found.values())
 
 
 def _ratio(counts: Sequence[int]) -> float:
     return max(counts) / max(1, min(counts))
-
-
-def _renumbered_edges(
-    parents: Sequence[frozenset[int]], order: list[int]
-) -> frozenset[tuple[int, int]]:
-    rank = {index: position for position, index in enumerate(order)}
-    return frozenset(
-        (rank[parent], rank[child])
-        for child, stage_parents in enumerate(parents)
-        for parent in stage_parents
-    )
 
 
 def _with_similar_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
@@ -267,8 +250,11 @@ def _without_first_runs(cluster: list[_OrderedRun]) -> list[_OrderedRun]:
     first: dict[str, _OrderedRun] = {}
     for ordered in in_order:
         first.setdefault(ordered.run.application, ordered)
-    left_out = [ordered for application, ordered in first.items() if num_runs[application] > 1]
-    return [ordered for ordered in cluster if not any(ordered is other for other in left_out)]
+    return [
+        ordered
+        for ordered in cluster
+        if num_runs[ordered.run.application] == 1 or first[ordered.run.application] is not ordered
+    ]
 
 
 def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
@@ -327,7 +313,11 @@ def _at_median(runs: Sequence[StageRun], scale: npt.NDArray[np.float64]) -> list
 def _merged_stage(runs: Sequence[StageRun], like: StageRun, duration_sigma: float) -> StageSpec:
     """A stage with the DAG and the task count of the run `like`, and the samples of all runs."""
     levels = sorted({run.samples.level for run in runs})
-    waves = [tuple(_pooled(runs, level, wave) for level in levels) for wave in range(NUM_WAVES)]
+    of_level = [[run.samples for run in runs if run.samples.level == level] for level in levels]
+    waves = [
+        tuple(np.concatenate([one.by_wave[wave] for one in samples]) for samples in of_level)
+        for wave in range(NUM_WAVES)
+    ]
     durations = TaskDurations(tuple(levels), *waves)
     warm = np.concatenate([*durations.first, *durations.rest])
     # Durations of fresh executors are not scaled to the median run, so they do not enter its mean.
@@ -335,14 +325,9 @@ def _merged_stage(runs: Sequence[StageRun], like: StageRun, duration_sigma: floa
     return StageSpec(
         like.num_tasks,
         durations,
-        _parents(like),
+        tuple(like.parents | like.control_parents),
         name=runs[0].name,
         mean_task_ms=float(warm.mean()) if is_median else durations.mean_ms,
         duration_sigma=duration_sigma,
         input_bytes=float(np.mean([run.samples.input_bytes for run in runs])),
     )
-
-
-def _pooled(runs: Sequence[StageRun], level: int, wave: int) -> Samples:
-    samples = [run.samples.by_wave[wave] for run in runs if run.samples.level == level]
-    return np.concatenate(samples) if samples else np.zeros(0, np.int64)

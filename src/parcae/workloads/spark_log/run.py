@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.errors import FormatError
 from parcae.workloads.formats import saying_what_reads
-from parcae.workloads.import_report import BadRows, counted
+from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import (
     CORE_TASK,
     NO_JOB,
@@ -24,7 +23,6 @@ from parcae.workloads.recorded_run import (
 )
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark_log.durations import place_tasks
-from parcae.workloads.spark_log.files import find_logs
 from parcae.workloads.spark_log.naming import (
     JobGroup,
     completion_ms,
@@ -34,7 +32,7 @@ from parcae.workloads.spark_log.naming import (
     own_stages,
     submission_ms,
 )
-from parcae.workloads.spark_log.reading import LineTally, Progress, read_applications
+from parcae.workloads.spark_log.reading import LogReading, Progress
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -48,14 +46,6 @@ class _Job(NamedTuple):
     outcome: JobOutcome
 
 
-class _Presence(NamedTuple):
-    """The interval in which an executor existed, in wall-clock ms, and its number of cores."""
-
-    start_ms: int
-    end_ms: int
-    num_cores: int
-
-
 @dataclass(eq=False)
 class _Collected:
     """Jobs, tasks and executors of the applications read so far; times are wall-clock ms."""
@@ -63,10 +53,10 @@ class _Collected:
     jobs: list[_Job] = field(default_factory=list)
     tasks: list[npt.NDArray[np.void]] = field(default_factory=list)
     applications: list[str] = field(default_factory=list)
-    presence: list[_Presence] = field(default_factory=list)
+    #: Begin, end and number of cores of every executor.
+    presence: list[tuple[int, int, int]] = field(default_factory=list)
     num_cores: int = 0
     is_cores_known: bool = True
-    left_out: Counter[str] = field(default_factory=Counter)
 
 
 @saying_what_reads("spark-events")
@@ -87,59 +77,34 @@ def read_spark_run(
     Example: a log of one job from 1,000 to 3,500 ms gives one job with `jct_ms` 2500 and a makespan
     of 2500.
     """
-    logs = find_logs([Path(path) for path in paths])
-    lines = LineTally(BadRows(max_bad_share))
+    reading = LogReading(paths, key, max_bad_share, progress)
     collected = _Collected()
-    for log in read_applications(logs.sources, lines, progress):
-        _collect(log, key, collected)
-        lines.count_missing(log, key)
-    lines.bad.finish(lines.num_rows)
-    label = ", ".join(str(path) for path in paths)
-    if not any(job.outcome is JobOutcome.COMPLETED for job in collected.jobs):
-        raise FormatError(_no_jobs_message(label, collected, key))
-    return _run(label, collected, (*logs.notes, *_notes(lines, collected)))
-
-
-def _no_jobs_message(label: str, collected: _Collected, key: str | None) -> str:
+    for log in reading.applications():
+        _collect(log, reading, collected)
     outcomes = Counter(job.outcome for job in collected.jobs)
-    reasons = [f"{count} {outcome}" for outcome, count in outcomes.items()]
-    reasons += [f"{count} that {why}" for why, count in collected.left_out.items()]
-    what = f"jobs: {', '.join(reasons)}" if reasons else "the log contains no job at all"
-    check = "; check the property given as the key" if key else ""
-    return (
-        f"{label}: no completed job ({what}); "
-        f"give logs of batch jobs or queries that finished{check}"
-    )
+    if not outcomes[JobOutcome.COMPLETED]:
+        raise reading.no_jobs(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()))
+    notes = [*reading.logs.notes, *reading.notes_of_jobs(), *reading.notes_of_lines()]
+    if reading.bad.count:
+        lines = counted(reading.bad.count, "unreadable line")
+        notes.append(f"Left out {lines}, such as {reading.bad.samples[0]}.")
+    return _run(", ".join(str(path) for path in paths), collected, tuple(notes))
 
 
-def _notes(lines: LineTally, collected: _Collected) -> list[str]:
-    notes = [
-        f"Left out {counted(count, 'job')} that {why}."
-        for why, count in sorted(collected.left_out.items())
-    ]
-    notes += lines.notes()
-    if lines.bad.count:
-        notes.append(
-            f"Left out {counted(lines.bad.count, 'unreadable line')}, "
-            f"such as {lines.bad.samples[0]}."
-        )
-    return notes
-
-
-def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
+def _collect(log: ApplicationLog, reading: LogReading, into: _Collected) -> None:
     """Add one application to what was collected."""
     # A stage that several Spark jobs list belongs to the first one; the others skip it.
     owner = first_listing_job(log)
     job_of_stage = dict[int, int]()
     into.applications.append(log.label)
     for group in job_groups(log):
-        name = job_name(group.jobs, group.executions, log.settings, key)
+        name = job_name(group.jobs, group.executions, log.settings, reading.key)
         stages = own_stages(group, owner)
         job = None if name is None else _job(name, group, log, stages)
         if name is None:
-            into.left_out[f"did not carry the property {key!r}"] += 1
+            reading.left_out[f"did not carry the property {reading.key!r}"] += 1
         elif job is None:
-            into.left_out["began at a time that the log does not contain"] += 1
+            reading.left_out["began at a time that the log does not contain"] += 1
         else:
             job_of_stage.update(dict.fromkeys(stages, len(into.jobs)))
             into.jobs.append(job)
@@ -206,11 +171,9 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
     last_ms = max([log.end_ms, *log.job_end_ms.values(), int(finish_ms.max(initial=-1))])
     # Without every executor's cores and start the available core time is unknown for the whole run.
     into.is_cores_known &= UNKNOWN_SLOTS not in log.slots_of_executor()
-    for name, added in log.executors.items():
-        into.is_cores_known &= added.time_ms >= 0 and added.cores > 0
-        removed = log.removed.get(name)
-        until_ms = last_ms if removed is None else removed.time_ms
-        into.presence.append(_Presence(added.time_ms, until_ms, log.slots_of(name)))
+    for name, (start_ms, until_ms) in log.presence(last_ms).items():
+        into.is_cores_known &= start_ms >= 0 and log.executors[name].cores > 0
+        into.presence.append((start_ms, until_ms, log.slots_of(name)))
 
 
 def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:
@@ -236,7 +199,8 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
     # Sorted by core, then by start.
     tasks = tasks[np.lexsort((tasks["start_ms"], tasks["core"]))]
     available_ms = [
-        (min(p.end_ms, end_ms) - max(p.start_ms, zero_ms)) * p.num_cores for p in collected.presence
+        (min(until_ms, end_ms) - max(start_ms, zero_ms)) * num_cores
+        for start_ms, until_ms, num_cores in collected.presence
     ]
     core_ms = sum(max(0, ms) for ms in available_ms) if collected.is_cores_known else None
     return RecordedRun(
