@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import zstandard
 
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.policy_file import export_policy, read_policy, write_policy
@@ -36,7 +37,7 @@ from parcae.service.protocol import (
 )
 from parcae.service.replay import replay_recording
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.archive import load_workload, read_workload, write_workload
+from parcae.workloads.archive import BUNDLED, load_workload, read_workload, write_workload
 from parcae.workloads.job_sets import holds_spark_world_sets, read_job_sets, read_spark_world_sets
 from parcae.workloads.pools import read_allocation
 from parcae.workloads.readers import read_workload as import_workload
@@ -313,7 +314,10 @@ _LOG_CONTAINERS = (*_PACKED, by.lz4_blocks, by.zipped("log"), by.zipped("events_
 
 
 def _logs() -> tuple[bytes, ...]:
-    return small_log(runs=2), small_log(runs=1)
+    packed = (BUNDLED / "example-event-log.zstd").read_bytes()
+    real = zstandard.ZstdDecompressor().decompress(packed, max_output_size=1 << 24)
+    # The start and one query of a real log.
+    return small_log(runs=2), small_log(runs=1), b"".join(real.splitlines(keepends=True)[:100])
 
 
 def _requests() -> list[bytes]:
@@ -358,7 +362,9 @@ def _serve(path: Path) -> object:
 
 READERS: tuple[Subject, ...] = (
     Subject("spark-events", _logs, JSON_LINES, _importing("spark-events", max_bad_share=1.0),
-            "log", _LOG_CONTAINERS, 3),
+            "log", _LOG_CONTAINERS, 6),
+    Subject("recorded jobs", _logs, JSON_LINES,
+            _importing("spark-events", max_bad_share=1.0, recorded=True), "log", _LOG_CONTAINERS),
     Subject("recorded run", _logs, JSON_LINES, lambda path: read_spark_run([path]), "log",
             _LOG_CONTAINERS),
     Subject("tpch-profiles json", _json(_TPCH), JSON, _importing("tpch-profiles"), "p.json",

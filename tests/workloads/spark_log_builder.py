@@ -129,6 +129,15 @@ def ran(
     return [*ends, stage_completed(info, start, end, accumulators)]
 
 
+def whole_job(
+    job: int, time: int, *stages: dict[str, Any] | tuple[Any, ...], **properties: str
+) -> list[dict[str, Any]]:
+    """A Spark job with its stages: those that ran as the arguments of `ran`, skipped ones alone."""
+    infos = [stage[0] if isinstance(stage, tuple) else stage for stage in stages]
+    events = [event for stage in stages if isinstance(stage, tuple) for event in ran(*stage)]
+    return [job_start(job, time, infos, **properties), *events, job_end(job)]
+
+
 def sql_start(
     execution: int, time: int, plan: dict[str, Any] | None = None, text: str = "query"
 ) -> dict[str, Any]:

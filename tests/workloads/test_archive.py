@@ -30,11 +30,8 @@ def test_a_workload_comes_back_as_it_was(tmp_path: Path) -> None:
     write_workload(written, tmp_path / "w.parcae")
     read = read_workload(tmp_path / "w.parcae")
     assert fingerprint(read) == fingerprint(written)
-    assert (read.name, read.weights, read.provenance) == (
-        written.name,
-        written.weights,
-        {"source": "a test"},
-    )
+    assert (read.name, read.weights) == (written.name, written.weights)
+    assert read.provenance == {"source": "a test"}
     assert [job.arrival_ms for job in read.jobs] == [0, 1_000, 2_000, 3_000]
 
 

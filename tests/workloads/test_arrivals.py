@@ -45,20 +45,10 @@ def test_arrival_processes_are_read_from_text(text: str, kind: str, value: float
     assert ArrivalProcess.parse(text) == ArrivalProcess(kind, value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "poisson",
-        "poisson:25",
-        "poisson:0s",
-        "bursts:0s",
-        "bursts:5",
-        "load:0",
-        "load:-1",
-        "sometimes",
-    ],
-)
+_NO_PROCESS = ["", "poisson", "poisson:25", "poisson:0s", "bursts:0s", "bursts:5", "load:0"]
+
+
+@pytest.mark.parametrize("text", [*_NO_PROCESS, "load:-1", "sometimes"])
 def test_other_text_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigError, match="poisson:25s"):
         ArrivalProcess.parse(text)
@@ -69,10 +59,16 @@ def test_a_batch_arrives_at_once() -> None:
     assert sequence.arrival_ms.tolist() == [0] * 5
 
 
-def test_poisson_gaps_have_the_mean_asked_for() -> None:
-    sequence = draw_sequence(_WORKLOAD, "poisson:25s", 20_001, 10, RandomStreams(1))
-    assert sequence.arrival_ms[0] == 0
-    assert sequence.arrival_ms[-1] / 20_000 == pytest.approx(25_000, rel=0.03)
+@pytest.mark.parametrize(
+    ("arrivals", "num_jobs", "jobs_a_time"), [("poisson:25s", 20_001, 1), ("bursts:25s", 50_001, 5)]
+)
+def test_gaps_have_the_mean_asked_for_and_bursts_bring_five_jobs_at_a_time(
+    arrivals: str, num_jobs: int, jobs_a_time: int
+) -> None:
+    arrival_ms = draw_sequence(_WORKLOAD, arrivals, num_jobs, 10, RandomStreams(1)).arrival_ms
+    assert arrival_ms[0] == 0
+    assert arrival_ms[-1] / (num_jobs - 1) == pytest.approx(25_000, rel=0.03)
+    assert num_jobs / len(np.unique(arrival_ms)) == pytest.approx(jobs_a_time, rel=0.03)
 
 
 @pytest.mark.parametrize("arrivals", ["poisson:3ms", "bursts:3ms", "load:0.85"])
@@ -96,14 +92,6 @@ def test_the_load_of_a_trace_counts_every_job_once() -> None:
     sequence = draw_sequence(workload, "trace:0.5", 20, 4, RandomStreams(1))
     # 20 jobs with 5 s of work each, on 4 cores.
     assert 95_000 / (4 * sequence.arrival_ms[-1]) == pytest.approx(0.5, rel=0.01)
-
-
-def test_bursts_keep_the_mean_gap_and_bring_jobs_five_at_a_time() -> None:
-    sequence = draw_sequence(_WORKLOAD, "bursts:25s", 50_001, 10, RandomStreams(1))
-    assert sequence.arrival_ms[-1] / 50_000 == pytest.approx(25_000, rel=0.03)
-    assert len(sequence.arrival_ms) / len(np.unique(sequence.arrival_ms)) == pytest.approx(
-        5, rel=0.03
-    )
 
 
 def test_a_load_of_half_leaves_half_of_the_executors_time() -> None:

@@ -141,11 +141,8 @@ def test_what_cannot_be_prepared_is_refused() -> None:
 def test_the_public_sample_of_alibabas_trace_becomes_a_workload_for_four_classes() -> None:
     trace, _ = read_alibaba(shared_data("alibaba-2018/alibaba_set_0_6600_dags.jsonl.gz"))
     prepared, notes = prepare(trace, DECIMA_STEPS)
-    assert (len(prepared.jobs), prepared.num_stages, prepared.num_tasks) == (
-        6_533,
-        24_476,
-        2_250_004,
-    )
+    assert (len(prepared.jobs), prepared.num_stages) == (6_533, 24_476)
+    assert prepared.num_tasks == 2_250_004
     assert "66 of 6599 jobs were left out" in notes[0]
     assert "99.85% of all work" in notes[0]
     assert "0.0079, the 0.999 quantile" in notes[1]

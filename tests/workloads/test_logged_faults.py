@@ -96,17 +96,21 @@ def test_a_log_gives_counts_and_rates(tmp_path: Path) -> None:
     assert "failed attempts: 1 of 3 (33.33%); lost executors: 1 in 1.5 executor hours" in note
 
 
+def _read_log(events: list[dict[str, Any]]) -> ApplicationLog:
+    log = ApplicationLog("log")
+    for line in to_bytes(events).splitlines():
+        event = parse_event(line)
+        assert event is not None
+        log.add(event)
+    return log
+
+
 def test_ends_that_spark_does_not_count_as_failures_are_none() -> None:
-    stage = stage_info(0, 2)
     ends = ("ExceptionFailure", "TaskCommitDenied", "FetchFailed", "Success", "Success")
     tasks = [task_end(0, row % 2, 0, 1_000, reason=reason) for row, reason in enumerate(ends)]
     for task in tasks:
         task["Task Info"]["Failed"] = task["Task End Reason"]["Reason"] != "Success"
-    log = ApplicationLog("log")
-    for line in to_bytes([executor(), job_start(0, 0, [stage]), *tasks]).splitlines():
-        event = parse_event(line)
-        assert event is not None
-        log.add(event)
+    log = _read_log([executor(), job_start(0, 0, [stage_info(0, 2)]), *tasks])
     assert (logged_faults(log).num_failed, logged_faults(log).num_attempts) == (1, 3)
     assert log.count_attempts() == {
         "failed": 1,
@@ -120,11 +124,7 @@ def test_ends_that_spark_does_not_count_as_failures_are_none() -> None:
 def test_an_executor_that_never_came_up_is_not_lost() -> None:
     end = {"Event": "SparkListenerApplicationEnd", "Timestamp": _HOUR}
     crashes = [_removed(str(n), n * 1_000, "Command exited with code 1") for n in range(1, 9)]
-    log = ApplicationLog("log")
-    for line in to_bytes([executor("1", 4), *crashes[1:], end]).splitlines():
-        event = parse_event(line)
-        assert event is not None
-        log.add(event)
+    log = _read_log([executor("1", 4), *crashes[1:], end])
     assert logged_faults(log).num_lost_executors == 0
 
 
@@ -167,12 +167,10 @@ def _with_counts(**counts: float) -> Workload:
 
 
 def test_an_executor_may_be_back_in_the_millisecond_of_its_loss() -> None:
-    at_once = resolve_faults(Faults(from_log=True), _with_counts(num_restarts=3, restarts_ms=0))
-    assert at_once is not None
-    assert at_once.restart_s == 0.001
-    never = resolve_faults(Faults(from_log=True), _with_counts(restarts_ms=0))
-    assert never is not None
-    assert never.restart_s == 30.0
+    for counts, restart_s in (({"num_restarts": 3}, 0.001), ({}, 30.0)):
+        found = resolve_faults(Faults(from_log=True), _with_counts(**counts, restarts_ms=0))
+        assert found is not None
+        assert found.restart_s == restart_s
 
 
 def test_rates_of_a_log_beyond_those_that_can_be_given_are_refused() -> None:
@@ -215,21 +213,16 @@ def test_the_number_of_losses_that_an_error_names_is_accepted(task_ms: int) -> N
     check_losses(accepted, jobs)
 
 
-def test_a_workload_file_keeps_the_counts(tmp_path: Path) -> None:
+def test_a_workload_file_keeps_the_counts_or_their_absence(tmp_path: Path) -> None:
     workload, _ = _imported(tmp_path)
-    write_workload(workload, tmp_path / "w.parcae")
-    again = read_workload(tmp_path / "w.parcae")
-    assert again.faults == workload.faults
-    assert fingerprint(again) == fingerprint(workload)
-    assert "failed attempts: 1 of 3" in describe_workload(again)["faults_in_words"]
-    assert describe_workload(again)["faults"]["num_lost_executors"] == 1
-
-
-def test_a_workload_without_counts_stays_without_them(tmp_path: Path) -> None:
-    write_workload(Workload("plain", (job("a", (1, 10, ())),)), tmp_path / "w.parcae")
-    plain = read_workload(tmp_path / "w.parcae")
-    assert plain.faults is None
-    assert describe_workload(plain)["faults_in_words"] == "not known"
+    plain = Workload("plain", (job("a", (1, 10, ())),))
+    for written, words in ((workload, "failed attempts: 1 of 3"), (plain, "not known")):
+        write_workload(written, tmp_path / "w.parcae")
+        again = read_workload(tmp_path / "w.parcae")
+        assert again.faults == written.faults
+        assert fingerprint(again) == fingerprint(written)
+        assert words in describe_workload(again)["faults_in_words"]
+    assert describe_workload(workload)["faults"]["num_lost_executors"] == 1
 
 
 @pytest.mark.parametrize("broken", [{"num_attempts": -1}, {"num_tries": 3}, [1], 3])

@@ -23,12 +23,14 @@ from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.profile import log_sigma, scaled, spread_of_runs
 from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import (
+    application_start,
     executor,
     job_end,
     job_start,
     ran,
     stage_info,
     to_bytes,
+    whole_job,
 )
 
 EXAMPLE = Path(parcae.workloads.__file__).parent / "bundled" / "example-event-log.zstd"
@@ -40,21 +42,15 @@ def _log(runs: list[tuple[int, int]], pools: tuple[str, ...] = (), app: str = "a
 
     It runs once for each pair: ms of a task of each stage.
     """
-    start = {
-        "Event": "SparkListenerApplicationStart",
-        "App Name": "a",
-        "App ID": app,
-        "Timestamp": 0,
-    }
-    events: list[dict[str, Any]] = [start, executor(cores=1)]
+    events: list[dict[str, Any]] = [application_start(app), executor(cores=1)]
     for number, (first_ms, last_ms) in enumerate(runs):
         at = number * 100_000
         first = stage_info(2 * number, 2)
         last = stage_info(2 * number + 1, 1, (2 * number,), scope="reduce")
         own = {"spark_scheduler_pool": pools[number]} if pools and pools[number] else {}
         middle = at + 2 * first_ms
-        events.append(job_start(number, at, [first, last], spark_jobGroup_id="report", **own))
-        events += [*ran(first, at, middle), *ran(last, middle, middle + last_ms), job_end(number)]
+        stages = ((first, at, middle), (last, middle, middle + last_ms))
+        events += whole_job(number, at, *stages, spark_jobGroup_id="report", **own)
     return to_bytes(events)
 
 
@@ -74,27 +70,29 @@ def test_the_sigma_of_numbers_is_that_of_their_logarithms_around_the_median() ->
     assert log_sigma(np.zeros(0)) == 0.0
 
 
-def test_what_a_whole_run_was_slower_by_is_not_counted_again_in_its_stages() -> None:
+@pytest.mark.parametrize(
+    ("mean_ms", "work_sigma", "of_stages", "stage", "scale"),
+    [
+        # What a whole run was slower by is not counted again in its stages.
+        ([[100.0, 50.0], [200.0, 100.0], [400.0, 200.0]], LOG_2, 0.0, 0, [2.0, 1.0, 0.5]),
+        # Stages that differ within runs of one work have sigmas of their own.
+        (
+            [[100.0, 200.0], [150.0, 100.0], [50.0, 300.0]],
+            0.0,
+            math.sqrt((math.log(1.5) ** 2 + LOG_2**2) / 2),
+            1,
+            [1.0, 2.0, 2 / 3],
+        ),
+    ],
+)
+def test_the_spread_of_runs_and_that_of_their_stages_are_kept_apart(
+    mean_ms: Any, work_sigma: float, of_stages: float, stage: int, scale: list[float]
+) -> None:
     num_tasks = np.array([[2, 1]] * 3)
-    level = np.ones((3, 2), np.int64)
-    spread = spread_of_runs(
-        np.array([[100.0, 50.0], [200.0, 100.0], [400.0, 200.0]]), num_tasks, level
-    )
-    assert spread.work_sigma == pytest.approx(LOG_2)
-    assert spread.duration_sigma == pytest.approx([0.0, 0.0])
-    assert spread.scale[:, 0] == pytest.approx([2.0, 1.0, 0.5])
-
-
-def test_stages_that_differ_within_runs_of_one_work_have_sigmas_of_their_own() -> None:
-    num_tasks = np.array([[2, 1]] * 3)
-    level = np.ones((3, 2), np.int64)
-    spread = spread_of_runs(
-        np.array([[100.0, 200.0], [150.0, 100.0], [50.0, 300.0]]), num_tasks, level
-    )
-    assert spread.work_sigma == 0.0
-    own = math.sqrt((math.log(1.5) ** 2 + LOG_2**2) / 2)
-    assert spread.duration_sigma == pytest.approx([own, own])
-    assert spread.scale[:, 1] == pytest.approx([1.0, 2.0, 2 / 3])
+    spread = spread_of_runs(np.array(mean_ms), num_tasks, np.ones((3, 2), np.int64))
+    assert spread.work_sigma == pytest.approx(work_sigma)
+    assert spread.duration_sigma == pytest.approx([of_stages, of_stages])
+    assert spread.scale[:, stage] == pytest.approx(scale)
 
 
 def test_runs_are_scaled_to_the_median_of_their_own_parallelism() -> None:
@@ -122,9 +120,7 @@ def test_the_importer_keeps_medians_and_spread_without_the_first_run(tmp_path: P
     assert job.work_sigma == pytest.approx(LOG_2)
     assert [stage.duration_sigma for stage in job.stages] == pytest.approx([0.0, 0.0])
     assert workload.provenance["first_runs_left_out"] == "1"
-    assert any(
-        note.startswith("Left out 1 first run of jobs that ran again") for note in report.notes
-    )
+    assert any("Left out 1 first run of jobs that ran again" in note for note in report.notes)
     assert any("sigma of log work: median 0.69, p95 0.69" in note for note in report.notes)
 
 
@@ -201,12 +197,8 @@ def test_the_bundled_log_has_two_warm_runs_of_each_query() -> None:
     jobs = {job.name: job for job in workload.jobs}
     assert {job.num_runs for job in workload.jobs} == {2}
     assert jobs["daily-revenue"].work_sigma == pytest.approx(0.357, abs=5e-4)
-    assert [round(stage.duration_sigma, 3) for stage in jobs["returning-buyers"].stages] == [
-        0.447,
-        0.033,
-        0.093,
-        0.003,
-    ]
+    sigmas = [round(stage.duration_sigma, 3) for stage in jobs["returning-buyers"].stages]
+    assert sigmas == [0.447, 0.033, 0.093, 0.003]
     assert round(jobs["often-together"].stages[1].input_bytes) == 20_012_708
     assert {job.pool for job in workload.jobs} == {""}
 
@@ -233,9 +225,8 @@ def test_a_description_tells_the_spread_and_the_first_runs_left_out() -> None:
     )
     plain = describe_workload(Workload("w", (_spread_job(),)))
     assert plain["runs"] is None
-    assert (
-        plain["runs_in_words"]
-        == "not known (no job is profiled from several runs); first runs left out: 0"
+    assert plain["runs_in_words"] == (
+        "not known (no job is profiled from several runs); first runs left out: 0"
     )
 
 

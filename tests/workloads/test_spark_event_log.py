@@ -1,11 +1,13 @@
 """The whole reader: real logs of Spark 1.2 to 4.3, merging, recorded arrivals, keys, reports."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import parcae.workloads
 from parcae.base.errors import FormatError
+from parcae.workloads.job import JobSpec
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.events import JobStart
@@ -14,13 +16,12 @@ from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,
-    job_start,
-    ran,
     small_log,
     sql_end,
     sql_start,
     stage_info,
     to_bytes,
+    whole_job,
 )
 
 EXAMPLE = Path(parcae.workloads.__file__).parent / "bundled" / "example-event-log.zstd"
@@ -40,6 +41,20 @@ def _read(tmp_path: Path, data: bytes, **options: object) -> Workload:
     return read_spark_event_logs([tmp_path / "log"], **options)[0]  # type: ignore[arg-type]
 
 
+def _waves(job: JobSpec) -> list[list[int]]:
+    durations = job.stages[0].durations
+    return [wave[0].tolist() for wave in (durations.fresh, durations.first, durations.rest)]
+
+
+def _runs(*infos: dict[str, Any], gap: int = 100, **properties: str) -> list[dict[str, Any]]:
+    """A job of one stage for each, every `gap` ms; the log of an executor begins with it."""
+    events = [executor()]
+    for job, info in enumerate(infos):
+        begin = job * gap
+        events += whole_job(job, begin, (info, begin, begin + 80), **properties)
+    return events
+
+
 def test_the_bundled_log_has_six_queries_that_ran_three_times() -> None:
     workload, report = read_spark_event_logs([EXAMPLE], name="shop")
     assert [job.name for job in workload.jobs if job.name in QUERIES] == QUERIES
@@ -53,19 +68,10 @@ def test_the_bundled_log_shows_broadcast_subquery_and_sampling_edges() -> None:
     workload, _ = read_spark_event_logs([EXAMPLE])
     jobs = {job.name: job for job in workload.jobs}
     parents = {name: [stage.parents for stage in job.stages] for name, job in jobs.items()}
-    assert parents["segment-report"] == [
-        (),
-        (0,),
-        (1,),
-    ]  # the broadcast side is read by the scan of orders
-    assert parents["dear-products"] == [
-        (),
-        (0,),
-        (1,),
-        (2,),
-        (2, 3),
-        (4,),
-    ]  # subquery, sampling of the sort
+    # The broadcast side is read by the scan of orders.
+    assert parents["segment-report"] == [(), (0,), (1,)]
+    # A subquery, and the sampling of the sort.
+    assert parents["dear-products"] == [(), (0,), (1,), (2,), (2, 3), (4,)]
     assert parents["returning-buyers"] == [(), (), (0, 1), (2,)]
     assert all(sum(not children for children in job.children) == 1 for job in jobs.values())
 
@@ -88,11 +94,8 @@ def test_logs_of_spark_1_2_to_3_3_import() -> None:
     assert report.num_rows == 755
     assert report.num_jobs == 10
     by_name = {job.name: job for job in workload.jobs}
-    assert [stage.parents for stage in by_name["foreach at <console>:26"].stages] == [
-        (),
-        (0,),
-        (1,),
-    ]
+    foreach = by_name["foreach at <console>:26"]
+    assert [stage.parents for stage in foreach.stages] == [(), (0,), (1,)]
     assert [stage.num_tasks for stage in by_name["collect at <console>:26"].stages] == [100, 10]
     assert any("1 job that failed" in note for note in report.notes)
     assert any("15 failed" in note for note in report.notes)
@@ -105,16 +108,11 @@ def test_runs_of_one_job_merge_with_their_number_as_weight(tmp_path: Path) -> No
     assert workload.weights == (3.0,)
     assert [stage.parents for stage in job.stages] == [(), (0,)]
     assert job.num_runs == 2
-    assert (
-        job.stages[0].durations.fresh[0].tolist() == []
-    )  # the first run, in a new executor, is left out
-    assert job.stages[0].durations.first[0].tolist() == [50, 50]
-    assert job.stages[0].durations.rest[0].tolist() == [50, 50]
+    # The first run, in a new executor, is left out.
+    assert _waves(job) == [[], [50, 50], [50, 50]]
     (kept,) = _read(tmp_path, small_log(runs=3), keep_first_runs=True).jobs
     assert kept.num_runs == 3
-    assert kept.stages[0].durations.fresh[0].tolist() == [50]
-    assert kept.stages[0].durations.first[0].tolist() == [50, 50]
-    assert kept.stages[0].durations.rest[0].tolist() == [50, 50, 50]
+    assert _waves(kept) == [[50], [50, 50], [50, 50, 50]]
 
 
 def test_recorded_runs_keep_their_arrivals(tmp_path: Path) -> None:
@@ -150,6 +148,8 @@ def test_logs_in_which_jobs_ran_one_at_a_time_say_so(
         (((5, 5), (10, 20)), True),
         (((0, 10_000), (20_000, -1)), False),
         (((0, 10_000),), False),
+        # A long run overlaps the short ones inside it, also after the first of these ended.
+        (((0, 1_000), (10, 20), (500, 900)), False),
     ],
 )
 def test_jobs_ran_one_at_a_time_if_they_hardly_overlap(
@@ -160,20 +160,11 @@ def test_jobs_ran_one_at_a_time_if_they_hardly_overlap(
 
 
 def test_jobs_of_one_name_with_another_dag_are_distinguished(tmp_path: Path) -> None:
-    one = stage_info(0, 4)
-    two = stage_info(1, 4, scope="sort")
-    events = [executor()]
-    for job, info in enumerate((one, two)):
-        events += [
-            job_start(job, job * 100, [info], spark_jobGroup_id="etl"),
-            *ran(info, job * 100, job * 100 + 80),
-        ]
-        events.append(job_end(job))
+    two = (stage_info(0, 4), stage_info(1, 4, scope="sort"))
+    events = _runs(*two, spark_jobGroup_id="etl")
     assert [job.name for job in _read(tmp_path, to_bytes(events)).jobs] == ["etl", "etl (2)"]
     # Another job has that name already.
-    info = stage_info(2, 4)
-    third = job_start(2, 200, [info], spark_jobGroup_id="etl (2)")
-    events += [third, *ran(info, 200, 280), job_end(2)]
+    events += whole_job(2, 200, (stage_info(2, 4), 200, 280), spark_jobGroup_id="etl (2)")
     names = [job.name for job in _read(tmp_path, to_bytes(events)).jobs]
     assert names == ["etl", "etl (3)", "etl (2)"]
 
@@ -182,15 +173,14 @@ def test_the_batches_of_a_dstream_are_one_job(tmp_path: Path) -> None:
     events = [executor()]
     for row, time in enumerate(("06:22:00", "06:22:01.500")):
         scope = f"foreachRDD\n@ {time}" if row else f"foreachRDD @ {time}"
-        info = stage_info(row, 2, scope=scope)
         text = (
             f'Streaming job from <a href="/streaming/batch/?id={row}">[output operation 0, batch '
             f"time {time}]</a>"
         )
-        start = job_start(row, 1_000 * row, [info], spark_job_description=text)
-        events += [start, *ran(info, 1_000 * row, 1_000 * row + 50), job_end(row)]
-    (tmp_path / "log").write_bytes(to_bytes(events))
-    workload, _ = read_spark_event_logs([tmp_path / "log"])
+        begin = 1_000 * row
+        ran = (stage_info(row, 2, scope=scope), begin, begin + 50)
+        events += whole_job(row, begin, ran, spark_job_description=text)
+    workload = _read(tmp_path, to_bytes(events))
     assert [job.name for job in workload.jobs] == ["Streaming job from [output operation 0]"]
     assert workload.weights == (2.0,)
 
@@ -199,25 +189,16 @@ def test_the_batches_of_a_dstream_are_one_job(tmp_path: Path) -> None:
 def test_task_counts_that_are_alike_merge_and_others_do_not(
     tmp_path: Path, tasks: int, num_jobs: int
 ) -> None:
-    events = [executor()]
-    for job, info in enumerate((stage_info(0, 10), stage_info(1, tasks))):
-        events += [
-            job_start(job, job * 999, [info], spark_jobGroup_id="etl"),
-            *ran(info, job * 999, job * 999 + 400),
-        ]
-        events.append(job_end(job))
-    assert len(_read(tmp_path, to_bytes(events)).jobs) == num_jobs
+    infos = (stage_info(0, 10), stage_info(1, tasks))
+    log = to_bytes(_runs(*infos, gap=999, spark_jobGroup_id="etl"))
+    assert len(_read(tmp_path, log).jobs) == num_jobs
 
 
 def test_a_key_names_jobs_and_leaves_out_the_others(tmp_path: Path) -> None:
     events = [executor()]
     for job, properties in enumerate(({"my_job": "nightly"}, {"spark_jobGroup_id": "other"})):
-        info = stage_info(job, 2)
-        events += [
-            job_start(job, job * 100, [info], **properties),
-            *ran(info, job * 100, job * 100 + 80),
-            job_end(job),
-        ]
+        begin = 100 * job
+        events += whole_job(job, begin, (stage_info(job, 2), begin, begin + 80), **properties)
     (tmp_path / "log").write_bytes(to_bytes(events))
     workload, report = read_spark_event_logs([tmp_path / "log"], key="my.job")
     assert [job.name for job in workload.jobs] == ["nightly"]
@@ -238,38 +219,21 @@ def test_a_key_is_not_what_spark_names_the_broadcast_of_a_query(tmp_path: Path, 
 
 
 def test_a_setting_of_the_application_can_be_the_key(tmp_path: Path) -> None:
-    info = stage_info(0, 2)
-    environment = {
-        "Event": "SparkListenerEnvironmentUpdate",
-        "Spark Properties": {"spark.app.name": "nightly"},
-    }
-    data = to_bytes(
-        [environment, executor(), job_start(0, 0, [info]), *ran(info, 0, 80), job_end(0)]
-    )
+    settings = {"spark.app.name": "nightly"}
+    environment = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": settings}
+    data = to_bytes([environment, *_runs(stage_info(0, 2))])
     assert _read(tmp_path, data, key="spark.app.name").jobs[0].name == "nightly"
 
 
 def test_a_made_up_job_group_gives_way_to_the_description(tmp_path: Path) -> None:
-    info = stage_info(0, 1)
-    group = {
-        "spark_jobGroup_id": "bb0234e5-4157-49a4-b40c-6d538d9f2ec8",
-        "spark_sql_execution_id": "0",
-    }
-    events = [
-        executor(),
-        sql_start(0, 0, text="SELECT 1"),
-        job_start(0, 0, [info], **group),
-        *ran(info, 0, 9),
-    ]
-    workload = _read(tmp_path, to_bytes([*events, job_end(0), sql_end(0)]))
+    group = {"spark_jobGroup_id": "bb0234e5-4157-49a4-b40c-6d538d9f2ec8"}
+    query = _runs(stage_info(0, 1), **group, spark_sql_execution_id="0")
+    workload = _read(tmp_path, to_bytes([sql_start(0, 0, text="SELECT 1"), *query, sql_end(0)]))
     assert workload.jobs[0].name == "SELECT 1"
 
 
 def test_a_log_without_a_completed_job_is_refused_with_the_reasons(tmp_path: Path) -> None:
-    info = stage_info(0, 1)
-    data = to_bytes(
-        [executor(), job_start(0, 0, [info]), *ran(info, 0, 9), job_end(0, "JobFailed")]
-    )
+    data = to_bytes([*_runs(stage_info(0, 1))[:-1], job_end(0, "JobFailed")])
     with pytest.raises(FormatError, match="no completed job in log \\(1 job failed\\)"):
         _read(tmp_path, data)
     with pytest.raises(FormatError, match="the log contains no job at all"):
@@ -277,17 +241,8 @@ def test_a_log_without_a_completed_job_is_refused_with_the_reasons(tmp_path: Pat
 
 
 def test_an_execution_that_did_not_end_is_left_out(tmp_path: Path) -> None:
-    info = stage_info(0, 1)
-    execution = {"spark_sql_execution_id": "0"}
-    data = to_bytes(
-        [
-            executor(),
-            sql_start(0, 0),
-            job_start(0, 0, [info], **execution),
-            *ran(info, 0, 9),
-            job_end(0),
-        ]
-    )
+    query = _runs(stage_info(0, 1), spark_sql_execution_id="0")
+    data = to_bytes([sql_start(0, 0), *query])
     with pytest.raises(FormatError, match="1 job had not ended when the log did"):
         _read(tmp_path, data)
 

@@ -23,6 +23,7 @@ from tests.workloads.spark_log_builder import (
     stage_completed,
     stage_info,
     task_end,
+    whole_job,
 )
 
 IN_SQL = {"spark_sql_execution_id": "0"}
@@ -37,73 +38,67 @@ def _log(events: list[dict[str, Any]]) -> ApplicationLog:
 
 
 def _only_run(events: list[dict[str, Any]]) -> JobRun:
-    (run,) = job_runs(_log(events), None, Counter())
+    (run,) = job_runs(_log([executor(), *events]), None, Counter())
     return run
 
 
-def _parents(run: JobRun) -> list[tuple[set[int], set[int]]]:
-    return [(set(stage.parents), set(stage.control_parents)) for stage in run.stages]
+def _dropped(events: list[dict[str, Any]]) -> dict[str, int]:
+    """Why the jobs of a log are left out; all of them are."""
+    dropped = Counter[str]()
+    assert job_runs(_log([executor(), *events]), None, dropped) == []
+    return dropped
+
+
+def _parents(events: list[dict[str, Any]]) -> list[tuple[set[int], set[int]]]:
+    stages = _only_run(events).stages
+    return [(set(stage.parents), set(stage.control_parents)) for stage in stages]
+
+
+def _data_parents(events: list[dict[str, Any]]) -> list[set[int]]:
+    return [data for data, _ in _parents(events)]
+
+
+def _query(*events: dict[str, Any], time: int = 0) -> list[dict[str, Any]]:
+    return [sql_start(0, time), *events, sql_end(0)]
+
+
+def _samples(run: JobRun) -> list[int]:
+    found: list[int] = np.concatenate(run.stages[0].samples.by_wave).tolist()
+    return sorted(found)
 
 
 def test_a_skipped_stage_is_the_one_with_the_same_highest_rdd_that_ran_before() -> None:
-    scan = stage_info(0, 2, rdd=7)
-    skipped = stage_info(1, 2, rdd=7)
+    scan, skipped = stage_info(0, 2, rdd=7), stage_info(1, 2, rdd=7)
     last = stage_info(2, 1, (1,), rdd=9)
-    events = [
-        executor(),
-        sql_start(0, 0),
-        job_start(0, 0, [scan], **IN_SQL),
-        *ran(scan, 0, 10),
-        job_end(0),
-    ]
-    events += [
-        job_start(1, 20, [skipped, last], **IN_SQL),
-        *ran(last, 20, 30),
-        job_end(1),
-        sql_end(0),
-    ]
-    assert _parents(_only_run(events)) == [(set(), set()), ({0}, set())]
+    jobs = [*whole_job(0, 0, (scan, 0, 10), **IN_SQL)]
+    jobs += whole_job(1, 20, skipped, (last, 20, 30), **IN_SQL)
+    assert _parents(_query(*jobs)) == [(set(), set()), ({0}, set())]
 
 
 def test_a_stage_waits_for_its_parents_where_the_clock_stepped_back() -> None:
-    scan = stage_info(0, 1, rdd=7)
-    join = stage_info(1, 1, (0,), rdd=8)
-    skipped = stage_info(2, 1, (0,), rdd=8)
-    last = stage_info(3, 1, (2,), rdd=9)
-    events = [
-        executor(),
-        sql_start(0, 1_000),
-        job_start(0, 1_000, [scan, join], **IN_SQL),
-        *ran(scan, 1_000, 1_100),
-        *ran(join, 700, 800),
-        job_end(0),
-        job_start(1, 400, [skipped, last], **IN_SQL),
-        *ran(last, 400, 500),
-        job_end(1),
-        sql_end(0),
-    ]
-    assert _parents(_only_run(events)) == [(set(), set()), ({0}, set()), ({1}, set())]
+    scan, join = stage_info(0, 1, rdd=7), stage_info(1, 1, (0,), rdd=8)
+    skipped, last = stage_info(2, 1, (0,), rdd=8), stage_info(3, 1, (2,), rdd=9)
+    jobs = whole_job(0, 1_000, (scan, 1_000, 1_100), (join, 700, 800), **IN_SQL)
+    jobs += whole_job(1, 400, skipped, (last, 400, 500), **IN_SQL)
+    expected = [(set(), set()), ({0}, set()), ({1}, set())]
+    assert _parents(_query(*jobs, time=1_000)) == expected
 
 
 def test_a_stage_without_tasks_is_bridged() -> None:
-    first = stage_info(0, 1)
-    empty = stage_info(1, 0, (0,))
-    last = stage_info(2, 1, (1,))
-    events = [executor(), job_start(0, 0, [first, empty, last]), *ran(first, 0, 10)]
-    events += [stage_completed(empty, 10, 10), *ran(last, 10, 20), job_end(0)]
-    assert _parents(_only_run(events)) == [(set(), set()), ({0}, set())]
+    first, empty, last = stage_info(0, 1), stage_info(1, 0, (0,)), stage_info(2, 1, (1,))
+    events = whole_job(0, 0, (first, 0, 10), empty, (last, 10, 20))
+    events.insert(-1, stage_completed(empty, 10, 10))
+    assert _parents(events) == [(set(), set()), ({0}, set())]
 
 
 def test_a_parent_that_ran_is_not_replaced_and_a_skipped_one_by_the_last_before() -> None:
     first, again, later = (stage_info(stage, 1, rdd=0) for stage in (0, 1, 5))
-    reader = stage_info(2, 1, (0,))
-    skipped = stage_info(3, 1, rdd=0)
+    reader, skipped = stage_info(2, 1, (0,)), stage_info(3, 1, rdd=0)
     last = stage_info(4, 1, (3, 2))
-    events = [executor(), job_start(0, 0, [first, again, reader, skipped, last, later])]
-    for row, info in enumerate((first, again, reader, last, later)):
-        events += ran(info, 10 * row, 10 * row + 10)
-    data = [parents for parents, _ in _parents(_only_run([*events, job_end(0)]))]
-    assert data == [set(), set(), {0}, {1, 2}, set()]
+    stages = (first, again, reader, last, later)
+    times = [(info, 10 * row, 10 * row + 10) for row, info in enumerate(stages)]
+    events = whole_job(0, 0, *times[:3], skipped, *times[3:])
+    assert _data_parents(events) == [set(), set(), {0}, {1, 2}, set()]
 
 
 def test_stages_of_unknown_rdds_and_parents_that_no_job_lists_are_left_out() -> None:
@@ -112,29 +107,21 @@ def test_stages_of_unknown_rdds_and_parents_that_no_job_lists_are_left_out() -> 
         del info["Parent IDs"]
         return info
 
-    ran_first, skipped = unknown(0), unknown(1)
     last = stage_info(2, 1, (1, 99))
-    events = [executor(), job_start(0, 0, [ran_first, skipped, last]), *ran(ran_first, 0, 10)]
-    events += [*ran(last, 10, 20), job_end(0)]
-    assert _parents(_only_run(events)) == [(set(), set()), (set(), {0})]
+    events = whole_job(0, 0, (unknown(0), 0, 10), unknown(1), (last, 10, 20))
+    assert _parents(events) == [(set(), set()), (set(), {0})]
 
 
 def test_a_job_of_skipped_stages_only_is_dropped() -> None:
-    dropped = Counter[str]()
-    events = [executor(), job_start(0, 0, [stage_info(0, 1)]), job_end(0)]
-    assert job_runs(_log(events), None, dropped) == []
-    assert dropped == {"ran no stage (everything was skipped or empty)": 1}
+    events = whole_job(0, 0, stage_info(0, 1))
+    assert _dropped(events) == {"ran no stage (everything was skipped or empty)": 1}
 
 
 def test_runs_are_in_order_of_submission_with_their_first_pool() -> None:
-    pools = ({}, {"spark_scheduler_pool": "p"}, {"spark_scheduler_pool": "q"})
     events = [executor(cores=8), sql_start(0, 100)]
-    for job, pool in enumerate(pools):
-        info = stage_info(job, 1)
-        start = job_start(job, 100, [info], **IN_SQL, **pool)
-        events += [start, *ran(info, 100, 110), job_end(job)]
-    early = stage_info(7, 1)
-    events += [sql_end(0), job_start(7, 20, [early]), *ran(early, 20, 30), job_end(7)]
+    for job, pool in enumerate(({}, {"spark_scheduler_pool": "p"}, {"spark_scheduler_pool": "q"})):
+        events += whole_job(job, 100, (stage_info(job, 1), 100, 110), **IN_SQL, **pool)
+    events += [sql_end(0), *whole_job(7, 20, (stage_info(7, 1), 20, 30))]
     runs = job_runs(_log(events), None, Counter())
     assert [(run.submission_ms, run.pool) for run in runs] == [(20, ""), (100, "p")]
 
@@ -142,134 +129,107 @@ def test_runs_are_in_order_of_submission_with_their_first_pool() -> None:
 def test_a_pool_in_the_settings_is_that_of_jobs_of_sql_only() -> None:
     pool = {"spark.scheduler.pool": "p"}
     settings = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": pool}
-    outside, in_sql = stage_info(0, 1), stage_info(1, 1)
-    events = [settings, executor(), job_start(0, 0, [outside]), *ran(outside, 0, 10), job_end(0)]
+    outside = whole_job(0, 0, (stage_info(0, 1), 0, 10))
     # Spark copies the settings into the properties of these jobs.
-    start = job_start(1, 20, [in_sql], **IN_SQL, spark_scheduler_pool="p")
-    events += [sql_start(0, 20), start, *ran(in_sql, 20, 30), job_end(1), sql_end(0)]
+    in_sql = whole_job(1, 20, (stage_info(1, 1), 20, 30), **IN_SQL, spark_scheduler_pool="p")
+    events = [settings, executor(), *outside, *_query(*in_sql, time=20)]
     runs = job_runs(_log(events), None, Counter())
     assert [(run.submission_ms, run.pool) for run in runs] == [(0, ""), (20, "p")]
 
 
 def _broadcast_events(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    small = stage_info(0, 1)
-    big = stage_info(1, 2)
-    last = stage_info(2, 1, (1,))
-    events = [
-        executor(),
-        sql_start(0, 0, plan),
-        job_start(0, 0, [small], **IN_SQL),
-        *ran(small, 0, 10, (50,)),
-    ]
-    events += [job_end(0), job_start(1, 11, [big, last], **IN_SQL), *ran(big, 11, 20, (51,))]
-    return [*events, *ran(last, 20, 30, (52,)), job_end(1), sql_end(0)]
+    small, big, last = stage_info(0, 1), stage_info(1, 2), stage_info(2, 1, (1,))
+    events = whole_job(0, 0, (small, 0, 10, (50,)), **IN_SQL)
+    events += whole_job(1, 11, (big, 11, 20, (51,)), (last, 20, 30, (52,)), **IN_SQL)
+    return [sql_start(0, 0, plan), *events, sql_end(0)]
 
 
-def test_a_broadcast_feeds_the_stage_of_its_join() -> None:
-    small = plan_node("BroadcastExchange", plan_node("Scan", metric=50), metric=90)
-    join = plan_node("BroadcastHashJoin", plan_node("Scan"), small, metric=51)
-    plan = plan_node("HashAggregate", plan_node("Exchange", join, metric=91), metric=52)
-    assert _parents(_only_run(_broadcast_events(plan))) == [
-        (set(), set()),
-        ({0}, set()),
-        ({1}, set()),
-    ]
+def _broadcast(metric: int, text: str = "") -> dict[str, Any]:
+    return plan_node("BroadcastExchange", plan_node("Scan", metric=metric), metric=90, text=text)
 
 
-def test_a_subquery_feeds_the_nearest_operators_above_that_ran() -> None:
-    condition = plan_node("Filter", plan_node("Subquery", plan_node("Scan", metric=50)))
-    plan = plan_node("HashAggregate", plan_node("Exchange", condition), metric=52)
-    assert _parents(_only_run(_broadcast_events(plan))) == [
-        (set(), set()),
-        (set(), set()),
-        ({0, 1}, set()),
-    ]
+def _join(side: dict[str, Any], of: str = "Scan", metric: int = 51) -> dict[str, Any]:
+    return plan_node("BroadcastHashJoin", plan_node(of), side, metric=metric)
 
 
-def test_operators_that_ran_in_no_stage_are_passed_over() -> None:
-    condition = plan_node("Filter", plan_node("Subquery", plan_node("Scan", metric=50)), metric=77)
-    plan = plan_node("HashAggregate", plan_node("Exchange", condition), metric=52)
-    assert _parents(_only_run(_broadcast_events(plan)))[2] == ({0, 1}, set())
+def _aggregate(below: dict[str, Any]) -> dict[str, Any]:
+    return plan_node("HashAggregate", plan_node("Exchange", below, metric=91), metric=52)
 
 
-def test_a_broadcast_that_ran_after_its_reader_gives_no_edge() -> None:
-    small = plan_node("BroadcastExchange", plan_node("Scan", metric=52), metric=90)
-    plan = plan_node("BroadcastHashJoin", plan_node("Scan"), small, metric=51)
-    data = [parents for parents, _ in _parents(_only_run(_broadcast_events(plan)))]
-    assert data == [set(), set(), {1}]
+def _filter(metric: int | None = None) -> dict[str, Any]:
+    below = plan_node("Subquery", plan_node("Scan", metric=50))
+    return plan_node("Filter", below, metric=metric)
 
 
-def test_a_reused_broadcast_feeds_its_second_reader_too() -> None:
-    small = plan_node(
-        "BroadcastExchange", plan_node("Scan", metric=50), text="BroadcastExchange [plan_id=4]"
-    )
-    first = plan_node("BroadcastHashJoin", plan_node("Scan"), small, metric=51)
-    again = plan_node("ReusedExchange", text="ReusedExchange [x], BroadcastExchange [plan_id=4]")
-    plan = plan_node("BroadcastHashJoin", plan_node("Exchange", first), again, metric=52)
-    assert _parents(_only_run(_broadcast_events(plan))) == [
-        (set(), set()),
-        ({0}, set()),
-        ({0, 1}, set()),
-    ]
+_NAMED = "BroadcastExchange [plan_id=4]"
+_REUSED = plan_node("ReusedExchange", text=f"ReusedExchange [x], {_NAMED}")
+_EXCHANGED_JOIN = plan_node("Exchange", _join(_broadcast(50, _NAMED)))
+
+
+@pytest.mark.parametrize(
+    ("plan", "data"),
+    [
+        (_aggregate(_join(_broadcast(50))), [set(), {0}, {1}]),
+        # The nearest operators above a subquery that ran.
+        (_aggregate(_filter()), [set(), set(), {0, 1}]),
+        (_aggregate(_filter(metric=77)), [set(), set(), {0, 1}]),
+        # A broadcast that ran after its reader gives no edge.
+        (_join(_broadcast(52)), [set(), set(), {1}]),
+        # A reused broadcast feeds its second reader, too.
+        (
+            plan_node("BroadcastHashJoin", _EXCHANGED_JOIN, _REUSED, metric=52),
+            [set(), {0}, {0, 1}],
+        ),
+    ],
+    ids=["broadcast", "subquery", "operators-that-ran-nowhere", "backwards", "reused"],
+)
+def test_what_the_driver_passes_on_feeds_the_stages_of_its_readers(
+    plan: dict[str, Any], data: list[set[int]]
+) -> None:
+    assert _data_parents(_broadcast_events(plan)) == data
 
 
 def test_a_sampling_job_gets_a_control_edge_to_what_is_submitted_next() -> None:
-    run = _only_run(_broadcast_events(plan_node("Sort")))
-    assert _parents(run) == [(set(), set()), (set(), {0}), ({1}, set())]
+    events = _broadcast_events(plan_node("Sort"))
+    assert _parents(events) == [(set(), set()), (set(), {0}), ({1}, set())]
 
 
 def test_control_edges_lead_to_the_job_submitted_next_and_to_stages_soon_after_it() -> None:
     """Rows in order of submission: sample, beside it, first, soon, too late, the first's job."""
     sample, beside, first, same_job, soon, late = (stage_info(stage, 1) for stage in range(6))
     last = stage_info(6, 1, (1, 2, 3, 4, 5))
-    times = {0: (0, 10), 1: (9, 30), 2: (10, 30), 3: (200, 250), 4: (60, 90), 5: (61, 90)}
-    events = [executor(cores=8), sql_start(0, 0)]
-    for row, stages in enumerate(([sample, beside], [first, same_job], [soon], [late])):
-        events.append(job_start(row, times[stages[0]["Stage ID"]][0], stages, **IN_SQL))
-        events += [event for info in stages for event in ran(info, *times[info["Stage ID"]])]
-        events.append(job_end(row))
-    events += [job_start(9, 300, [last], **IN_SQL), *ran(last, 300, 310), job_end(9), sql_end(0)]
-    controls = [control for _, control in _parents(_only_run(events))]
+    jobs = whole_job(0, 0, (sample, 0, 10), (beside, 9, 30), **IN_SQL)
+    jobs += whole_job(1, 10, (first, 10, 30), (same_job, 200, 250), **IN_SQL)
+    jobs += whole_job(2, 60, (soon, 60, 90), **IN_SQL)
+    jobs += whole_job(3, 61, (late, 61, 90), **IN_SQL)
+    jobs += whole_job(9, 300, (last, 300, 310), **IN_SQL)
+    controls = [control for _, control in _parents([executor(cores=8), *_query(*jobs)])]
     assert controls == [set(), set(), {0}, {0}, set(), {0}, set()]
 
 
 def test_a_stage_that_takes_no_time_waits_for_itself_in_no_graph() -> None:
-    quick = stage_info(0, 1)
-    last = stage_info(1, 1)
-    events = [executor(), job_start(0, 0, [quick, last]), *ran(quick, 5, 5), *ran(last, 5, 9)]
-    assert _parents(_only_run([*events, job_end(0)])) == [(set(), set()), (set(), {0})]
+    events = whole_job(0, 0, (stage_info(0, 1), 5, 5), (stage_info(1, 1), 5, 9))
+    assert _parents(events) == [(set(), set()), (set(), {0})]
 
 
 def test_stages_that_run_at_the_same_time_get_no_control_edge() -> None:
-    left = stage_info(0, 1)
-    right = stage_info(1, 1)
-    last = stage_info(2, 1, (0, 1))
-    events = [
-        executor(),
-        job_start(0, 0, [left, right, last]),
-        *ran(left, 0, 10),
-        *ran(right, 1, 12),
-    ]
-    run = _only_run([*events, *ran(last, 12, 20), job_end(0)])
-    assert _parents(run) == [(set(), set()), (set(), set()), ({0, 1}, set())]
+    left, right, last = stage_info(0, 1), stage_info(1, 1), stage_info(2, 1, (0, 1))
+    events = whole_job(0, 0, (left, 0, 10), (right, 1, 12), (last, 12, 20))
+    assert _parents(events) == [(set(), set()), (set(), set()), ({0, 1}, set())]
 
 
 def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
     info = stage_info(0, 2)
-    events = [executor(), job_start(0, 0, [info])]
-    events += [
+    ends = [
         task_end(0, 0, 0, 10, reason="ExceptionFailure"),
         task_end(0, 1, 0, 90, reason="TaskKilled"),
-    ]
-    events += [
         task_end(0, 0, 10, 30),
         task_end(0, 1, 30, 70, Speculative=True),
         task_end(0, 1, 30, 75),
     ]
-    log = _log([*events, stage_completed(info, 0, 90), job_end(0)])
-    (run,) = job_runs(log, None, Counter())
-    assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [20, 40]
-    assert log.count_attempts() == {
+    events = [job_start(0, 0, [info]), *ends, stage_completed(info, 0, 90), job_end(0)]
+    assert _samples(_only_run(events)) == [20, 40]
+    assert _log(events).count_attempts() == {
         "failed": 1,
         "killed": 1,
         "lost with their executor": 0,
@@ -295,35 +255,21 @@ def test_a_task_whose_output_is_lost_ran_once_before() -> None:
 
 def test_a_job_without_a_successful_task_is_dropped() -> None:
     info = stage_info(0, 1)
-    dropped = Counter[str]()
-    events = [executor(), job_start(0, 0, [info]), task_end(0, 0, 0, 5, reason="TaskKilled")]
-    assert job_runs(_log([*events, stage_completed(info, 0, 5), job_end(0)]), None, dropped) == []
-    assert dropped == {"had a stage without a successful task in the log": 1}
+    killed = task_end(0, 0, 0, 5, reason="TaskKilled")
+    events = [job_start(0, 0, [info]), killed, stage_completed(info, 0, 5), job_end(0)]
+    assert _dropped(events) == {"had a stage without a successful task in the log": 1}
 
 
 END_IS_MISSING = {"had a stage whose end is missing in the log": 1}
 
 
-def _two_stages() -> list[dict[str, Any]]:
-    """A Spark job of two stages of 2 and 1 tasks."""
-    first = stage_info(0, 2)
-    last = stage_info(1, 1, (0,))
-    start = job_start(0, 0, [first, last])
-    return [executor(), start, *ran(first, 0, 40), *ran(last, 40, 50), job_end(0)]
-
-
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_job_with_a_stage_whose_end_was_lost_is_dropped(lost: int) -> None:
-    events = [
-        event
-        for event in _two_stages()
-        if event["Event"] != "SparkListenerStageCompleted"
-        or event["Stage Info"]["Stage ID"] != lost
-    ]
-    dropped = Counter[str]()
-    assert job_runs(_log(_two_stages()), None, Counter())
-    assert job_runs(_log(events), None, dropped) == []
-    assert dropped == END_IS_MISSING
+    first, last = stage_info(0, 2), stage_info(1, 1, (0,))
+    whole = whole_job(0, 0, (first, 0, 40), (last, 40, 50))
+    assert _only_run(whole)
+    ends = [event for event in whole if event["Event"] == "SparkListenerStageCompleted"]
+    assert _dropped([event for event in whole if event is not ends[lost]]) == END_IS_MISSING
 
 
 def _retried(is_end_logged: bool) -> list[dict[str, Any]]:
@@ -334,34 +280,24 @@ def _retried(is_end_logged: bool) -> list[dict[str, Any]]:
     again = [{**task_end(0, i, 20, 30), "Stage Attempt ID": 1} for i in (0, 1)]
     end = [stage_completed(retry, 20, 30)] if is_end_logged else []
     late = task_end(0, 2, 5, 25)
-    start = job_start(0, 0, [info])
-    return [executor(cores=3), start, failed, late, *again, *end, job_end(0)]
+    return [executor(cores=3), job_start(0, 0, [info]), failed, late, *again, *end, job_end(0)]
 
 
 def test_a_job_with_a_retry_whose_end_was_lost_is_dropped() -> None:
-    dropped = Counter[str]()
-    assert job_runs(_log(_retried(is_end_logged=False)), None, dropped) == []
-    assert dropped == END_IS_MISSING
-    (run,) = job_runs(_log(_retried(is_end_logged=True)), None, Counter())
-    assert run.stages[0].num_tasks == 3
+    assert _dropped(_retried(is_end_logged=False)) == END_IS_MISSING
+    assert _only_run(_retried(is_end_logged=True)).stages[0].num_tasks == 3
 
 
 def test_a_stage_that_was_cancelled_with_its_first_attempt_is_no_missing_end() -> None:
     cancelled = stage_info(0, 2)
-    done = stage_info(1, 1)
-    events = [
-        executor(),
-        sql_start(0, 0),
+    failed = [
         job_start(0, 0, [cancelled], **IN_SQL),
         task_end(0, 0, 0, 10),
         stage_completed(cancelled, 0, 12, **{"Failure Reason": "cancelled"}),
         job_end(0, "JobFailed"),
-        job_start(1, 20, [done], **IN_SQL),
-        *ran(done, 20, 30),
-        job_end(1),
-        sql_end(0),
     ]
-    assert len(_only_run(events).stages) == 1
+    done = whole_job(1, 20, (stage_info(1, 1), 20, 30), **IN_SQL)
+    assert len(_only_run(_query(*failed, *done)).stages) == 1
 
 
 def _two_queries() -> list[dict[str, Any]]:
@@ -399,14 +335,11 @@ def test_a_query_with_a_spark_job_whose_start_was_lost_is_dropped() -> None:
 def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
     info = stage_info(0, 3)
     retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 1}
-    events = [executor(), job_start(0, 0, [info]), *ran(info, 0, 30)[:-1]]
-    events += [
-        stage_completed(info, 0, 30, **{"Failure Reason": "fetch failed"}),
-        task_end(0, 2, 40, 50),
-    ]
-    run = _only_run([*events, stage_completed(retry, 40, 50), job_end(0)])
-    assert run.stages[0].num_tasks == 3
-    assert sum(wave.size for wave in run.stages[0].samples.by_wave) == 3
+    failed = stage_completed(info, 0, 30, **{"Failure Reason": "fetch failed"})
+    again = [task_end(0, 2, 40, 50), stage_completed(retry, 40, 50)]
+    events = [job_start(0, 0, [info]), *ran(info, 0, 30)[:-1], failed, *again, job_end(0)]
+    run = _only_run(events)
+    assert (run.stages[0].num_tasks, len(_samples(run))) == (3, 3)
 
 
 def test_a_retry_without_a_submission_time_keeps_the_time_of_the_stage() -> None:
@@ -415,17 +348,17 @@ def test_a_retry_without_a_submission_time_keeps_the_time_of_the_stage() -> None
     retry = {**second, "Stage Attempt ID": 1, "Number of Tasks": 0}
     ended = stage_completed(retry, 0, 25)
     del ended["Stage Info"]["Submission Time"]
-    events = [executor(), job_start(0, 0, [first, second, last]), *ran(first, 0, 10)]
     failed = stage_completed(second, 10, 20, **{"Failure Reason": "fetch failed"})
+    events = [job_start(0, 0, [first, second, last]), *ran(first, 0, 10)]
     events += [*ran(second, 10, 20)[:-1], failed, ended, *ran(last, 30, 40), job_end(0)]
-    assert [stage.parents for stage in _only_run(events).stages] == [set(), {0}, {1}]
+    assert _data_parents(events) == [set(), {0}, {1}]
 
 
 @pytest.mark.parametrize("has_partitions", [True, False])
 def test_every_partition_counts_where_a_retry_numbers_its_tasks_anew(has_partitions: bool) -> None:
     info = stage_info(0, 3)
     retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 2}
-    events = [executor(), job_start(0, 0, [info])]
+    events = [job_start(0, 0, [info])]
     # Of three partitions, two lose their input and run again as the tasks 0 and 1.
     events += [task_end(0, 0, 0, 10, partition=0)]
     events += [task_end(0, part, 10, 11, reason="FetchFailed", partition=part) for part in (1, 2)]
@@ -436,12 +369,12 @@ def test_every_partition_counts_where_a_retry_numbers_its_tasks_anew(has_partiti
         for event in events:
             event.get("Task Info", {}).pop("Partition ID", None)
     run = _only_run([*events, stage_completed(retry, 20, 50), job_end(0)])
-    assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [10, 20, 30]
+    assert _samples(run) == [10, 20, 30]
 
 
 def test_a_repeated_task_whose_output_was_lost_counts_once_in_logs_without_partitions() -> None:
     info = stage_info(0, 3)
-    events = [executor(), job_start(0, 0, [info])]
+    events = [job_start(0, 0, [info])]
     events += [task_end(0, part, 10 * part, 10 * part + 10) for part in (0, 1)]
     events += [task_end(0, 2, 20, 21, reason="FetchFailed")]
     events += [stage_completed(info, 0, 21, **{"Failure Reason": "fetch failed"})]
@@ -451,48 +384,30 @@ def test_a_repeated_task_whose_output_was_lost_counts_once_in_logs_without_parti
     events += [{**event, "Stage Attempt ID": 1} for event in again]
     retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 2}
     run = _only_run([*events, stage_completed(retry, 30, 70), job_end(0)])
-    assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [10, 10, 20]
+    assert _samples(run) == [10, 10, 20]
 
 
 def test_a_spark_job_that_was_cancelled_inside_a_successful_query_does_not_fail_it() -> None:
-    good = stage_info(0, 1)
-    lost = stage_info(1, 1)
-    events = [
-        executor(),
-        sql_start(0, 0),
-        job_start(0, 0, [good], **IN_SQL),
-        *ran(good, 0, 10),
-        job_end(0),
-    ]
-    events += [job_start(1, 5, [lost], **IN_SQL), job_end(1, "JobFailed"), sql_end(0)]
-    assert len(_only_run(events).stages) == 1
+    good = whole_job(0, 0, (stage_info(0, 1), 0, 10), **IN_SQL)
+    lost = [job_start(1, 5, [stage_info(1, 1)], **IN_SQL), job_end(1, "JobFailed")]
+    assert len(_only_run(_query(*good, *lost)).stages) == 1
 
 
 def _columns(rows: list[tuple[int, int, int]]) -> TaskColumns:
     """Tasks (stage, launch, finish) on one executor."""
     stage, launch, finish = np.array(rows, dtype=np.int64).T
     zeros = np.zeros(len(rows), np.int64)
+    outcome = zeros + Outcome.SUCCESS
+    tasks = np.arange(len(rows))
     busy_ms = finish - launch
-    return TaskColumns(
-        stage,
-        np.arange(len(rows)),
-        launch,
-        finish,
-        zeros,
-        zeros + Outcome.SUCCESS,
-        zeros,
-        busy_ms,
-        zeros,
-    )
+    return TaskColumns(stage, tasks, launch, finish, zeros, outcome, zeros, busy_ms, zeros)
 
 
 def test_waves_are_fresh_then_first_then_rest_on_each_slot() -> None:
     tasks = _columns([(0, 0, 10), (0, 0, 12), (0, 10, 20), (0, 12, 22), (1, 30, 40), (1, 30, 41)])
     placed = place_tasks(tasks, [2])
-    fresh = Wave.FRESH
-    first = Wave.FIRST
-    rest = Wave.REST
-    assert placed.wave.tolist() == [fresh, fresh, rest, rest, first, first]
+    waves = (Wave.FRESH, Wave.FRESH, Wave.REST, Wave.REST, Wave.FIRST, Wave.FIRST)
+    assert placed.wave.tolist() == list(waves)
     assert placed.slot.tolist()[:4] == [0, 1, 0, 1]
 
 

@@ -16,16 +16,16 @@ from parcae.workloads.spark_log.run import read_spark_run
 from tests.workloads.spark_log_builder import (
     application_start,
     executor,
-    job_end,
-    job_start,
     lz4_blocks,
-    ran,
     small_log,
     sql_end,
     sql_start,
     stage_info,
     to_bytes,
+    whole_job,
 )
+
+_CUT = "1 truncated last line ignored; complete lines were kept."
 
 
 def _weights(path: Path) -> tuple[float, ...] | None:
@@ -39,10 +39,9 @@ def _rolling(folder: Path, data: bytes, parts: int = 3) -> Path:
     lines = data.splitlines(keepends=True)
     step = len(lines) // parts
     for part in range(parts):
-        chunk = (
-            lines[part * step :] if part == parts - 1 else lines[part * step : (part + 1) * step]
-        )
-        (log / f"events_{part + 1}_app-1.zstd").write_bytes(zstandard.compress(b"".join(chunk)))
+        end = None if part == parts - 1 else (part + 1) * step
+        packed = zstandard.compress(b"".join(lines[part * step : end]))
+        (log / f"events_{part + 1}_app-1.zstd").write_bytes(packed)
     return log
 
 
@@ -114,6 +113,9 @@ def test_a_compressed_copy_is_the_most_complete_although_it_is_smaller(
     (tmp_path / "app-1").write_bytes(early)
     (tmp_path / name).write_bytes(compressed)
     assert _weights(tmp_path) == (30.0,)
+    # The name says that an application was running.
+    (tmp_path / "0.inprogress").write_bytes(data + data.splitlines()[-1])
+    assert _weights(tmp_path) == (30.0,)
 
 
 def test_a_rolling_log_is_a_copy_of_its_zip_download(tmp_path: Path) -> None:
@@ -126,13 +128,6 @@ def test_a_rolling_log_is_a_copy_of_its_zip_download(tmp_path: Path) -> None:
     assert f"Left out {log}: the same application as {tmp_path}/download.zip!{log.name}." in (
         report.notes
     )
-
-
-def test_a_complete_copy_is_read_instead_of_one_in_progress(tmp_path: Path) -> None:
-    data = small_log(runs=3, start=application_start("app-1"))
-    (tmp_path / "1.inprogress").write_bytes(data[:-20])
-    (tmp_path / "2").write_bytes(data)
-    assert _weights(tmp_path) == (3.0,)
 
 
 def test_the_copy_of_a_rolling_log_with_the_most_parts_is_read(tmp_path: Path) -> None:
@@ -199,10 +194,9 @@ def test_lost_starts_of_spark_jobs_are_counted(tmp_path: Path) -> None:
 def test_queries_without_a_plan_are_counted_where_the_key_is_their_plan(
     tmp_path: Path, key: str
 ) -> None:
-    info = stage_info(0, 1)
-    events = [executor(), sql_start(0, 0), job_start(0, 0, [info], spark_sql_execution_id="0")]
+    query = whole_job(0, 0, (stage_info(0, 1), 0, 10), spark_sql_execution_id="0")
     log = tmp_path / "log"
-    log.write_bytes(to_bytes([*events, *ran(info, 0, 10), job_end(0), sql_end(0)]))
+    log.write_bytes(to_bytes([executor(), sql_start(0, 0), *query, sql_end(0)]))
     note = "1 SQL query has no plan in the log; it keeps its name."
     workload, report = read_spark_event_logs([log], key=key)
     assert [job.name for job in workload.jobs] == ["query"]
@@ -211,27 +205,22 @@ def test_queries_without_a_plan_are_counted_where_the_key_is_their_plan(
     assert not any("no plan" in text for text in read_spark_event_logs([log])[1].notes)
 
 
-def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:
-    data = small_log(runs=3)
-    (tmp_path / "app-1.inprogress").write_bytes(data[:-20])
+@pytest.mark.parametrize(
+    ("data", "weight", "is_cut"),
+    [
+        (small_log(runs=3)[:-20], 2.0, True),
+        (small_log(runs=3) + b'{"Event":"SparkListenerBlockUpdated","St', 3.0, True),
+        (small_log(runs=3) + b'{"Event":"SparkListenerTaskEnd","St', 3.0, True),
+        (small_log(runs=3).rstrip(b"\n"), 3.0, False),
+    ],
+)
+def test_a_torn_log_keeps_its_complete_lines(
+    tmp_path: Path, data: bytes, weight: float, is_cut: bool
+) -> None:
+    (tmp_path / "app-1.inprogress").write_bytes(data)
     workload, report = read_spark_event_logs([tmp_path / "app-1.inprogress"])
-    assert workload.weights == (2.0,)
-    assert report.num_bad_rows == 0
-    assert "1 truncated last line ignored; complete lines were kept." in report.notes
-
-
-@pytest.mark.parametrize("event", ["SparkListenerBlockUpdated", "SparkListenerTaskEnd"])
-def test_a_truncated_line_is_counted_whatever_it_was(tmp_path: Path, event: str) -> None:
-    (tmp_path / "log").write_bytes(small_log() + b'{"Event":"%s","St' % event.encode())
-    _, report = read_spark_event_logs([tmp_path / "log"])
-    assert "1 truncated last line ignored; complete lines were kept." in report.notes
-
-
-def test_a_last_line_without_its_end_may_be_complete(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(small_log(runs=3).rstrip(b"\n"))
-    workload, report = read_spark_event_logs([tmp_path / "log"])
-    assert workload.weights == (3.0,)
-    assert not any("truncated" in note for note in report.notes)
+    assert (workload.weights, report.num_bad_rows) == ((weight,), 0)
+    assert (_CUT in report.notes) is is_cut
 
 
 @pytest.mark.parametrize("kept", [b"", b'{"Event":"SparkListenerBlockUpdated","Bl'])
@@ -243,22 +232,17 @@ def test_a_cut_part_inside_a_rolling_log_is_refused(tmp_path: Path, kept: bytes)
         read_spark_event_logs([log])
 
 
-def test_an_empty_last_part_of_a_rolling_log_is_no_cut_line(tmp_path: Path) -> None:
+def test_the_last_part_of_a_rolling_log_may_be_empty_or_cut(tmp_path: Path) -> None:
     log = _rolling(tmp_path, small_log(runs=12))
     (log / "events_4_app-1").touch()
     workload, report = read_spark_event_logs([log])
-    assert workload.weights == (12.0,)
-    assert not any("truncated" in note for note in report.notes)
-
-
-def test_the_last_part_of_a_rolling_log_may_be_cut(tmp_path: Path) -> None:
-    log = _rolling(tmp_path, small_log(runs=12))
+    assert (workload.weights, _CUT in report.notes) == ((12.0,), False)
+    (log / "events_4_app-1").unlink()
     part = log / "events_3_app-1.zstd"
     lines = zstandard.decompress(part.read_bytes())
     part.write_bytes(zstandard.compress(lines[:-20]))
     workload, report = read_spark_event_logs([log])
-    assert workload.weights == (11.0,)
-    assert "1 truncated last line ignored; complete lines were kept." in report.notes
+    assert (workload.weights, _CUT in report.notes) == ((11.0,), True)
 
 
 @pytest.mark.parametrize("pack", [zstandard.compress, lz4_blocks, gzip.compress])
@@ -272,12 +256,14 @@ def test_a_truncated_compressed_log_gives_what_it_contains(  # type: ignore[no-u
     assert 200 < weights[0] < 400
 
 
-def test_a_compacted_log_is_refused(tmp_path: Path) -> None:
+def test_a_rolling_log_that_is_compacted_or_has_a_gap_is_refused(tmp_path: Path) -> None:
     log = _rolling(tmp_path, small_log())
-    (log / "events_2_app-1.zstd").rename(log / "events_2_app-1.zstd.compact")
-    with pytest.raises(
-        FormatError, match=r"was compacted \(events_2_app-1.zstd.compact\), which drops the events"
-    ):
+    part = log / "events_2_app-1.zstd"
+    compact = part.rename(log / f"{part.name}.compact")
+    with pytest.raises(FormatError, match=rf"was compacted \({compact.name}\), which drops the"):
+        find_logs([log])
+    compact.unlink()
+    with pytest.raises(FormatError, match="parts \\[2\\] are missing"):
         find_logs([log])
 
 
@@ -291,13 +277,6 @@ def test_parts_of_rolling_logs_that_are_given_one_by_one_are_one_log_each(tmp_pa
     assert "Left out 2 first runs" in " ".join(report.notes)
     with pytest.raises(FormatError, match=r"events_2_app-1.zstd: parts \[1\] are missing"):
         read_spark_event_logs([log / "events_2_app-1.zstd"])
-
-
-def test_a_rolling_log_with_a_gap_is_refused(tmp_path: Path) -> None:
-    log = _rolling(tmp_path, small_log())
-    (log / "events_2_app-1.zstd").unlink()
-    with pytest.raises(FormatError, match="parts \\[2\\] are missing"):
-        find_logs([log])
 
 
 def test_rolling_logs_that_cannot_be_read_do_not_stop_the_import_of_a_folder(
@@ -341,6 +320,10 @@ def test_snappy_and_foreign_files_are_refused_with_a_remedy(tmp_path: Path) -> N
         find_logs([tmp_path / "log.csv"])
     with pytest.raises(FormatError, match="no such file"):
         find_logs([tmp_path / "absent"])
+    for stub in (b"", b"\n", b"{", b"\x28\xb5\x2f\xfd", b"LZ4Block", b"\x1f\x8b", b"PK\x03\x04"):
+        (tmp_path / "stub").write_bytes(stub)
+        with pytest.raises(FormatError, match="stub"):
+            read_spark_event_logs([tmp_path / "stub"])
 
 
 def test_damaged_compressed_data_is_refused(tmp_path: Path) -> None:

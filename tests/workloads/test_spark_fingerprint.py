@@ -9,6 +9,14 @@ from pathlib import Path
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.plan import plan_name, shape_name
 from tests.conftest import REPOSITORY
+from tests.workloads.spark_log_builder import (
+    executor,
+    sql_end,
+    sql_start,
+    stage_info,
+    to_bytes,
+    whole_job,
+)
 
 _PLANS = json.loads(
     (REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "plans.json").read_text()
@@ -19,10 +27,8 @@ _WITHOUT_LITERALS = {"generate", "group", "insert", "local", "rdd-udf", "sortmer
 
 def test_the_fixture_holds() -> None:
     for plan in _PLANS:
-        assert (plan_name(plan["description"]), shape_name(plan["description"])) == (
-            plan["plan"],
-            plan["shape"],
-        )
+        assert plan_name(plan["description"]) == plan["plan"]
+        assert shape_name(plan["description"]) == plan["shape"]
 
 
 def test_a_query_keeps_its_names_and_no_two_share_one() -> None:
@@ -49,80 +55,25 @@ def test_locations_are_read_once_however_long_their_line_is() -> None:
     assert plan_name(f"{word}[c]") == plan_name(word) != plan_name(f"{word} [c")
 
 
-def _event(name: str, **fields: object) -> str:
-    return json.dumps({"Event": name, **fields})
-
-
-_SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 _PLAN = "== Physical Plan ==\n* Filter (2)\n\n(2) Filter\nCondition : (day#{id} = 2024-01-{day})\n"
 
 
 def _log(folder: Path) -> Path:
     """Four jobs: two SQL executions of one shape, one whose user names it, and one without SQL."""
-    lines = [_event("SparkListenerLogStart", **{"Spark Version": "4.0.0"})]
-    for job, properties in enumerate(({}, {}, {"spark.parcae.jobKey": "mine"}, None)):
-        start_ms = 1_000 * job
-        own = {"callSite.short": "count at x.py:3"}
-        if properties is not None:
-            own |= {"spark.sql.execution.id": str(job), **properties}
-            plan = _PLAN.format(id=job, day=10 + job)
-            described = {
-                "description": "a query",
-                "physicalPlanDescription": plan,
-                "time": start_ms,
-            }
-            lines.append(_event(f"{_SQL}Start", executionId=job, **described))
-        stage = {
-            "Stage ID": job,
-            "Stage Attempt ID": 0,
-            "Stage Name": "s",
-            "Number of Tasks": 1,
-            "Parent IDs": [],
-            "RDD Info": [],
-        }
-        began = {
-            "Job ID": job,
-            "Submission Time": start_ms,
-            "Stage Infos": [stage],
-            "Stage IDs": [job],
-            "Properties": own,
-        }
-        lines.append(_event("SparkListenerJobStart", **began))
-        info = {
-            "Task ID": job,
-            "Index": 0,
-            "Attempt": 0,
-            "Launch Time": start_ms + 5,
-            "Finish Time": start_ms + 105,
-        }
-        info |= {
-            "Executor ID": "driver",
-            "Host": "h",
-            "Failed": False,
-            "Killed": False,
-            "Speculative": False,
-        }
-        ended = {
-            "Stage ID": job,
-            "Stage Attempt ID": 0,
-            "Task End Reason": {"Reason": "Success"},
-            "Task Info": info,
-        }
-        lines.append(_event("SparkListenerTaskEnd", **ended))
-        times = {"Submission Time": start_ms + 4, "Completion Time": start_ms + 106}
-        lines.append(_event("SparkListenerStageCompleted", **{"Stage Info": {**stage, **times}}))
-        result = {
-            "Job ID": job,
-            "Completion Time": start_ms + 107,
-            "Job Result": {"Result": "JobSucceeded"},
-        }
-        lines.append(_event("SparkListenerJobEnd", **result))
-        if properties is not None:
-            lines.append(
-                _event(f"{_SQL}End", executionId=job, time=start_ms + 110, errorMessage="")
-            )
+    events = [executor()]
+    for job, properties in enumerate(({}, {}, {"spark_parcae_jobKey": "mine"}, None)):
+        at = 1_000 * job
+        ran = (stage_info(job, 1), at + 5, at + 105)
+        if properties is None:
+            events += whole_job(job, at, ran, callSite_short="count at x.py:3")
+            continue
+        plan = _PLAN.format(id=job, day=10 + job)
+        in_sql = {"spark_sql_execution_id": str(job), **properties}
+        query = whole_job(job, at, ran, callSite_short="count at x.py:3", **in_sql)
+        start = {**sql_start(job, at, text="a query"), "physicalPlanDescription": plan}
+        events += [start, *query, sql_end(job)]
     path = folder / "log"
-    path.write_text("\n".join(lines) + "\n")
+    path.write_bytes(to_bytes(events))
     return path
 
 

@@ -3,11 +3,10 @@ executors.
 """
 
 import numpy as np
-import pytest
 
 from parcae.workloads.durations import Wave
 from parcae.workloads.spark_log.application import TaskColumns
-from parcae.workloads.spark_log.dag import JobRun, StageRun, are_one_at_a_time
+from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples, place_tasks
 from parcae.workloads.spark_log.profile import merge_runs
 
@@ -70,21 +69,3 @@ def test_a_schema_reading_stage_leaves_the_executor_fresh_for_the_job_that_is_lo
         Wave.FIRST,
     ]
     assert place_tasks(tasks, [1]).wave.tolist() == [Wave.FRESH, Wave.FIRST, Wave.REST, Wave.FIRST]
-
-
-@pytest.mark.parametrize(
-    ("runs", "expected"),
-    [
-        ([(0, 100), (100, 250), (400, 500)], True),
-        # Of 1,990 ms in which a job runs, two run at the same time for 10 ms, then for 50 ms.
-        ([(0, 1_000), (990, 1_990)], True),
-        ([(0, 1_000), (950, 1_990)], False),
-        # A long run overlaps the short ones inside it, also after the first of these ended.
-        ([(0, 1_000), (10, 20), (500, 900)], False),
-        ([(0, 100), (200, -1)], False),
-        ([(0, 100)], False),
-    ],
-)
-def test_runs_one_at_a_time_hardly_overlap(runs: list[tuple[int, int]], expected: bool) -> None:
-    recorded = [JobRun("q", start_ms, [], end_ms=end_ms) for start_ms, end_ms in reversed(runs)]
-    assert are_one_at_a_time(recorded) is expected

@@ -140,43 +140,28 @@ def test_json_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert [job.name for job in workload.jobs] == ["report"]
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
-def test_a_path_may_be_text(tmp_path: Path, kind: str) -> None:
-    path = _write(tmp_path / f"s.{kind}", ROWS)
-    assert len(read_workload(kind, [str(path)])[0].jobs) == 1
-
-
-def test_text_may_be_written_as_bytes_in_parquet(tmp_path: Path) -> None:
+def test_bytes_of_parquet_are_text_or_shown_as_escapes(tmp_path: Path) -> None:
     rows = [{**row, "parents": ";".join(row["parents"])} for row in ROWS]
     texts = pl.col("job", "name", "stage", "parents").cast(pl.Binary)
-    pl.DataFrame(rows).with_columns(texts).write_parquet(tmp_path / "s.parquet")
-    workload, _ = read_workload("parquet", [tmp_path / "s.parquet"])
+    hashes = pl.Series("plan_hash", [b"\xff\x00"] * len(rows))
+    frame = pl.DataFrame(rows).with_columns(texts).with_columns(hashes)
+    frame.write_parquet(tmp_path / "s.parquet")
+    # A path may be text.
+    workload, report = read_workload("parquet", [str(tmp_path / "s.parquet")])
     assert [job.name for job in workload.jobs] == ["report"]
     assert [stage.name for stage in workload.jobs[0].stages] == ["scan", "join"]
     assert workload.jobs[0].stages[1].parents == (0,)
-
-
-def test_bytes_that_are_no_text_may_be_in_parquet(tmp_path: Path) -> None:
-    rows = [{**row, "parents": ";".join(row["parents"])} for row in ROWS]
-    hashes = pl.Series("plan_hash", [b"\xff\x00"] * len(rows))
-    pl.DataFrame(rows).with_columns(hashes).write_parquet(tmp_path / "s.parquet")
-    workload, report = read_workload("parquet", [tmp_path / "s.parquet"])
-    assert [job.name for job in workload.jobs] == ["report"]
     assert report.notes[0] == "Ignored the columns plan_hash."
 
 
-@pytest.mark.parametrize("name", ["stages[1].csv", "st*.csv", "stages[1].parquet"])
-def test_a_name_with_brackets_or_stars_is_that_of_one_file(tmp_path: Path, name: str) -> None:
-    _write(tmp_path / f"stages1{Path(name).suffix}", ROWS[:2])
-    workload, _ = _read(tmp_path / name, ROWS)
-    assert workload.jobs[0].num_runs == 2
-
-
-@pytest.mark.parametrize("file", ["s.csv", "s.json", "s.parquet"])
-def test_a_table_may_have_a_name_that_is_not_in_utf_8(tmp_path: Path, file: str) -> None:
-    path = _write(tmp_path / file, ROWS).rename(tmp_path / f"\udcff{file}")
-    workload, _ = read_workload(path.suffix[1:], [path])
-    assert workload.jobs[0].num_runs == 2
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("stem", ["stages[1]", "st*", "\udcffs"])
+def test_a_name_may_have_brackets_stars_and_bytes_that_are_no_text(
+    tmp_path: Path, stem: str, suffix: str
+) -> None:
+    _write(tmp_path / f"stages1.{suffix}", ROWS[:2])
+    path = _write(tmp_path / f"s.{suffix}", ROWS).rename(tmp_path / f"{stem}.{suffix}")
+    assert read_workload(suffix, [path])[0].jobs[0].num_runs == 2
 
 
 def test_the_rows_of_a_parquet_file_are_bounded(
