@@ -52,12 +52,10 @@ def test_a_missing_number_of_a_table_is_no_time(setting: str) -> None:
 
 
 def _with_spread(job: JobSpec, row: int) -> JobSpec:
-    stages = tuple(
-        replace(stage, duration_sigma=0.1 * row, input_bytes=5.0) for stage in job.stages
-    )
-    return replace(
-        job, stages=stages, work_sigma=0.5 * row, num_runs=row + 1, pool="bi" if row else ""
-    )
+    changes = {"duration_sigma": 0.1 * row, "input_bytes": 5.0}
+    stages = tuple(replace(stage, **changes) for stage in job.stages)  # type: ignore[arg-type]
+    pool = "bi" if row else ""
+    return replace(job, stages=stages, work_sigma=0.5 * row, num_runs=row + 1, pool=pool)
 
 
 def test_the_spread_of_runs_pools_and_input_bytes_come_back(tmp_path: Path) -> None:
@@ -145,12 +143,8 @@ def test_damaged_files_are_refused_or_read_but_never_crash(
     path = tmp_path / "w.parcae"
     made = _workload()
     rows = data.draw(st.sampled_from([0, 1]))
-    write_workload(
-        replace(
-            made, jobs=tuple(_with_spread(job, rows * row) for row, job in enumerate(made.jobs))
-        ),
-        path,
-    )
+    jobs = tuple(_with_spread(job, rows * row) for row, job in enumerate(made.jobs))
+    write_workload(replace(made, jobs=jobs), path)
     raw = bytearray(path.read_bytes())
     if data.draw(st.booleans()):
         raw = raw[: data.draw(st.integers(0, len(raw) - 1))]

@@ -25,20 +25,17 @@ def test_too_many_bad_rows_are_refused_with_samples() -> None:
     ):
         bad.finish(100)
     assert len(bad.samples) == 5
+    none_tolerated = BadRows(max_share=0.0)
+    none_tolerated.finish(0)
+    none_tolerated.add("log", 1, "not JSON")
+    with pytest.raises(FormatError):
+        none_tolerated.finish(1_000_000)
 
 
 def test_a_sample_of_a_long_row_is_cut() -> None:
     bad = BadRows(max_share=1.0)
     bad.add("log", 1, "x" * 1_000)
     assert bad.samples == (f"log:1: {'x' * 400}...",)
-
-
-def test_a_bad_row_is_refused_when_none_is_tolerated() -> None:
-    bad = BadRows(max_share=0.0)
-    bad.finish(0)
-    bad.add("log", 1, "not JSON")
-    with pytest.raises(FormatError):
-        bad.finish(1_000_000)
 
 
 def test_a_share_outside_zero_to_one_is_refused() -> None:

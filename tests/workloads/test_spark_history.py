@@ -99,15 +99,13 @@ def test_kept_archives_are_not_downloaded_again(tmp_path: Path) -> None:
     assert first.weights == again.weights
 
 
+def _answers(path: str, status: int, content: bytes) -> Callable[[Served], None]:
+    return lambda served: served.answers.update({path: (status, content)})
+
+
 def _lists(content: Any) -> Callable[[Served], None]:
-    return lambda served: served.answers.update(
-        {
-            "/applications": (
-                200,
-                content if isinstance(content, bytes) else json.dumps(content).encode(),
-            )
-        }
-    )
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return _answers("/applications", 200, data)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +116,9 @@ def _lists(content: Any) -> Callable[[Served], None]:
         (_lists({"a": 1}), "this is no History Server: its list"),
         (_lists([{"id": 1}]), "this is no History Server: its list"),
         (_lists([]), "no completed application fits"),
-        (lambda s: s.answers.update({"/applications": (401, b"")}), "answers HTTP 401"),
-        (lambda s: s.answers.update({"/applications/app-0/logs": (403, b"")}), "answers HTTP 403"),
-        (
-            lambda s: s.answers.update({"/applications/app-0/logs": (200, b"<html>")}),
-            "no zip archive of event logs",
-        ),
+        (_answers("/applications", 401, b""), "answers HTTP 401"),
+        (_answers("/applications/app-0/logs", 403, b""), "answers HTTP 403"),
+        (_answers("/applications/app-0/logs", 200, b"<html>"), "no zip archive of event logs"),
         (lambda served: setattr(served, "missing_bytes", 5), "the connection broke"),
     ],
 )
