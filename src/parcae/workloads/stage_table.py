@@ -59,7 +59,6 @@ def open_csv(path: Path) -> StageTable:
     """Open a CSV table with a header; columns are separated by commas, semicolons or tabs."""
     import polars as pl
 
-    _check_is_file(path)
     # Polars opens no file whose name is not UTF-8, and bounds no decompressed size.
     content = read_file(path)
     header = content.partition(b"\n")[0]
@@ -89,7 +88,6 @@ def open_parquet(path: Path) -> StageTable:
     """
     import polars as pl
 
-    _check_is_file(path)
     path.stat()  # the error of a missing file is the usual one
     # The child finds its modules where this process found them.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RUST_BACKTRACE": "0"}
@@ -131,15 +129,8 @@ def copy_parquet() -> None:
         sys.exit(str(error))
 
 
-def _check_is_file(path: Path) -> None:
-    """Refuse a folder, and a pipe, which would be waited for."""
-    if path.exists() and not path.is_file():
-        raise FormatError(f"{path}: expected a file with a table of stages")
-
-
 def open_json(path: Path) -> StageTable:
     """Open a JSON array of objects, or JSON lines; also compressed (gzip, zstd)."""
-    _check_is_file(path)
     content = read_file(path).removeprefix(BOM_UTF8)
     if content.lstrip()[:1] == b"[":
         rows = dict(enumerate(parsed_json(path, content, _JSON_LAYOUT), 1))
@@ -470,6 +461,9 @@ def read_stages(
     max_bad_share: float = 0.01,
 ) -> tuple[Workload, ImportReport]:
     """Make a workload of a table of stages. Returns the workload and the import report."""
+    # A pipe would be waited for.
+    if path.exists() and not path.is_file():
+        raise FormatError(f"{path}: expected a file with a table of stages")
     table = open_table(path)
     found, ignored = find_columns(table, parsed_names(columns), unit)
     if recorded and "arrival" not in found:

@@ -127,31 +127,16 @@ class _Segment:
     """Operators that run in one stage: the part of the plan between exchanges."""
 
     above: _Segment | None
-    is_link: bool = False
     accumulators: set[int] = field(default_factory=set)
 
     def consumers(self) -> tuple[frozenset[int], ...]:
         """The accumulators of the segments above, nearest first; empty segments are left out."""
-        accumulators_above = []
+        found = []
         segment = self.above
         while segment is not None:
-            if segment.accumulators:
-                accumulators_above.append(frozenset(segment.accumulators))
+            found.append(frozenset(segment.accumulators))
             segment = segment.above
-        return tuple(accumulators_above)
-
-
-@dataclass(eq=False)
-class _Segments:
-    """The segments of a plan.
-
-    `by_plan_id` has the segments of exchanges, `reused` the places where an exchange is reused.
-    """
-
-    segments: list[_Segment] = field(default_factory=list)
-    by_plan_id: dict[str, _Segment] = field(default_factory=dict)
-    reused: list[tuple[str, _Segment]] = field(default_factory=list)
-    operators: list[tuple[int, str]] = field(default_factory=list)
+        return tuple(filter(None, found))
 
 
 def read_plan(plan: Any) -> SqlPlan:
@@ -160,47 +145,43 @@ def read_plan(plan: Any) -> SqlPlan:
     Example: a join with a broadcast side gives one link, from the metrics below the
     BroadcastExchange to the join's metrics.
     """
-    if not plan:
-        return SqlPlan()
-    parts = _Segments()
-    root = _Segment(None)
-    parts.segments.append(root)
-    _walk(plan, root, parts, 0)
-    links = [
-        PlanLink(frozenset(s.accumulators), s.consumers()) for s in parts.segments if s.is_link
-    ]
+    links: list[_Segment] = []
+    by_plan_id: dict[str, _Segment] = {}
+    reused: list[tuple[str, _Segment]] = []
+    operators: list[tuple[int, str]] = []
+
+    def walk(node: Any, segment: _Segment, depth: int) -> None:
+        name = str(node.get("nodeName", ""))
+        below = segment
+        if name in _LINKS or name in _SHUFFLES:
+            # An exchange ends the segment above it.
+            below = _Segment(segment)
+            if name in _LINKS:
+                links.append(below)
+            if plan_ids := _PLAN_ID.findall(str(node.get("simpleString", ""))):
+                if name == "ReusedExchange":
+                    reused.append((plan_ids[-1], segment))
+                else:
+                    by_plan_id[plan_ids[-1]] = below
+        else:
+            ids = [int(metric["accumulatorId"]) for metric in node.get("metrics") or ()]
+            segment.accumulators.update(ids)
+            operators.extend((accumulator, name.strip()) for accumulator in ids)
+        if depth < _MAX_DEPTH:
+            for child in node.get("children") or ():
+                walk(child, below, depth + 1)
+
+    if plan:
+        walk(plan, _Segment(None), 0)
+    pairs = [(link, link.consumers()) for link in links]
     # The tree contains the plan of a reused exchange only once; the other places refer to its id.
-    for plan_id, consumer in parts.reused:
-        producer = parts.by_plan_id.get(plan_id)
-        if producer is not None and producer.is_link:
-            above = _Segment(consumer).consumers()
-            links.append(PlanLink(frozenset(producer.accumulators), above))
-    complete = tuple(link for link in links if link.producer and link.consumers)
-    return SqlPlan(complete, tuple(reversed(parts.operators)))
-
-
-def _walk(node: Any, segment: _Segment, parts: _Segments, depth: int) -> None:
-    """Add a node of the plan and everything below it to `parts`."""
-    name = str(node.get("nodeName", ""))
-    below = segment
-    if name in _LINKS or name in _SHUFFLES:
-        below = _new_segment(node, name, segment, parts)
-    else:
-        ids = [int(metric["accumulatorId"]) for metric in node.get("metrics") or ()]
-        segment.accumulators.update(ids)
-        parts.operators += [(accumulator, name.strip()) for accumulator in ids]
-    if depth < _MAX_DEPTH:
-        for child in node.get("children") or ():
-            _walk(child, below, parts, depth + 1)
-
-
-def _new_segment(node: Any, name: str, segment: _Segment, parts: _Segments) -> _Segment:
-    """The segment below an exchange, which ends the segment above it."""
-    plan_ids = _PLAN_ID.findall(str(node.get("simpleString", "")))
-    below = _Segment(segment, is_link=name in _LINKS)
-    parts.segments.append(below)
-    if plan_ids and name == "ReusedExchange":
-        parts.reused.append((plan_ids[-1], segment))
-    elif plan_ids:
-        parts.by_plan_id[plan_ids[-1]] = below
-    return below
+    for plan_id, consumer in reused:
+        producer = by_plan_id.get(plan_id)
+        if producer is not None and producer in links:
+            pairs.append((producer, _Segment(consumer).consumers()))
+    complete = tuple(
+        PlanLink(frozenset(link.accumulators), consumers)
+        for link, consumers in pairs
+        if link.accumulators and consumers
+    )
+    return SqlPlan(complete, tuple(reversed(operators)))
