@@ -14,7 +14,7 @@ import numpy.typing as npt
 from parcae.workloads.describe import FIRST_RUNS_LEFT_OUT, spread_in_words
 from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.dag import JobRun
-from parcae.workloads.spark_log.profile import Profile, job_of_run, merge_runs
+from parcae.workloads.spark_log.profile import job_of_run, merge_runs
 from parcae.workloads.workload import Workload
 
 
@@ -41,31 +41,26 @@ def workload_of_jobs(
     """A workload of the recurring jobs, weighted by their number of runs, and notes."""
     profiles = merge_runs(runs, keep_first_runs=keep_first_runs)
     # Left-out first runs count for the weights, but not for the profile.
-    num_left_out = str(sum(profile.num_left_out for profile in profiles))
-    weights = tuple(float(profile.num_runs) for profile in profiles)
+    num_left_out = sum(profile.num_left_out for profile in profiles)
     jobs = tuple(profile.job for profile in profiles)
-    workload = Workload(name, jobs, weights, {**provenance, FIRST_RUNS_LEFT_OUT: num_left_out})
-    return workload, _profile_notes(profiles, len(runs), workload)
-
-
-def _profile_notes(profiles: Sequence[Profile], num_runs: int, workload: Workload) -> list[str]:
-    """Sentences on how the recurring jobs were made."""
-    merged = f"Merged {counted(num_runs, 'run')} into {counted(len(profiles), 'job')}"
+    merged = f"Merged {counted(len(runs), 'run')} into {counted(len(jobs), 'job')}"
     notes = [f"{merged}, matched by name, operators and DAG."]
     if any(profile.variant > 1 for profile in profiles):
         notes.append(
             "A job called 'name (2)' has the same name as another job, "
             "but another DAG or other task counts."
         )
-    if num_left_out := sum(profile.num_left_out for profile in profiles):
+    if num_left_out:
         notes.append(
             f"Left out {counted(num_left_out, 'first run')} of jobs that ran again in the same "
             "application: code that is not compiled yet and cold caches make them slow; "
             "--keep-first-runs keeps them."
         )
-    if spread := spread_in_words(workload.jobs):
+    if spread := spread_in_words(jobs):
         notes.append(f"Profiles are those of median runs; spread kept: {spread}.")
-    return notes
+    weights = tuple(float(profile.num_runs) for profile in profiles)
+    provenance = {**provenance, FIRST_RUNS_LEFT_OUT: str(num_left_out)}
+    return Workload(name, jobs, weights, provenance), notes
 
 
 #: Completion time of a job that had not ended when the log ended.

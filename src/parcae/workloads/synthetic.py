@@ -82,9 +82,8 @@ def load_mixed(text: str, load: Callable[[str], Workload]) -> Workload:
     try:
         share = float(alpha)
     except ValueError:
-        share = float("nan")
-    # NaN is the only number that differs from itself.
-    if share != share or not source:
+        source = ""
+    if not source:
         raise ConfigError(f"mixture {text!r}: write mixed:ALPHA:WORKLOAD, e.g. mixed:0.5:tpch")
     return mixed(load(source), share)
 

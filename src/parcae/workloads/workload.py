@@ -67,11 +67,8 @@ class Workload:
             )
         if self.weights is not None:
             weights = tuple(float(w) for w in self.weights)
-            if (
-                len(weights) != len(self.jobs)
-                or any(not math.isfinite(w) or w < 0 for w in weights)
-                or sum(weights) <= 0
-            ):
+            are_valid = all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0
+            if len(weights) != len(self.jobs) or not are_valid:
                 raise WorkloadError(
                     f"workload {self.name!r}: weights must be {len(self.jobs)} numbers >= 0, "
                     "not all zero"
@@ -275,11 +272,8 @@ class JobSequence:
             array = np.array(getattr(self, name), np.int64)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        if (
-            self.job_index.ndim != 1
-            or self.job_index.shape != self.arrival_ms.shape
-            or self.job_index.size == 0
-        ):
+        shape = self.job_index.shape
+        if len(shape) != 1 or shape != self.arrival_ms.shape or not self.job_index.size:
             raise WorkloadError("a sequence needs at least one job, and one arrival time for each")
         if self.job_index.min() < 0 or self.job_index.max() >= len(self.workload.jobs):
             raise WorkloadError(f"a job index is outside 0..{len(self.workload.jobs) - 1}")

@@ -17,7 +17,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -260,7 +259,10 @@ def read_history_server(
             f"--max-mib must be from 1 to {_MOST_MIB:,}, --max-minutes from 0 to {_MOST_MINUTES:,}"
         )
     server = HistoryServer(url, max_mib, max_minutes)
-    with _folder(folder) as kept:
+    with tempfile.TemporaryDirectory(prefix="parcae-history-") as temporary:
+        kept = Path(temporary if folder is None else folder)
+        check_folder(kept)
+        kept.mkdir(parents=True, exist_ok=True)
         listed = server.applications(query)
         pattern = applications or "*"
         fitting = [one for one in listed if fnmatch.fnmatchcase(one.name, pattern)][:limit]
@@ -276,19 +278,6 @@ def read_history_server(
     provenance = {**workload.provenance, "history_server": server.url}
     workload = replace(workload, provenance=provenance)
     return workload, replace(report, notes=(*notes, *report.notes))
-
-
-@contextmanager
-def _folder(kept: str | None) -> Iterator[Path]:
-    """The folder of the archives: the given one, or one that is deleted in the end."""
-    if kept is not None:
-        folder = Path(kept)
-        check_folder(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="parcae-history-") as temporary:
-        yield Path(temporary)
 
 
 def _downloaded(
