@@ -17,7 +17,7 @@ import numpy as np
 from parcae.cluster.decision import Decision, objection
 from parcae.cluster.kernels.tables import may_idle
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
+from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.decima.rollouts.playing import Assumptions, Rollouts, Trials, roll_out
@@ -235,59 +235,48 @@ def candidates(
     They are other limits for its stage, other stages of its job, stages of the jobs with the least
     remaining work with half or all of the executors, and to idle.
     """
-    found = [base]
+    offered = int(observation.now.num_source[0])
+    jobs = observation.stages.job
+
+    def effect(decision: Decision) -> tuple[int, int, int]:
+        """The stage, the idle slot, and how many executors go there if all offered ones fit."""
+        taken = offered
+        if decision.stage != NO_STAGE:
+            taken = min(decision.limit, observation.demand(decision.stage), offered)
+        return decision.stage, decision.hold_ms, taken
+
+    # No two have the same effect.
+    found = {effect(base): base}
 
     def add(stage: int, limit: int) -> None:
         is_own = stage == base.stage or len(observation.classes) == 1
         executor_class = base.executor_class if is_own else ANY_CLASS
         decision = Decision(stage, max(1, limit), executor_class, 0)
-        is_new = all(not _is_same(decision, one, observation) for one in found)
-        if is_new and objection(observation, decision) is None:
-            found.append(decision)
+        if effect(decision) not in found and objection(observation, decision) is None:
+            found[effect(decision)] = decision
 
     for other in others:
         if other.stage != NO_STAGE:
             add(other.stage, other.limit)
-    schedulable = observation.schedulable_stages()
-    jobs = observation.stages.job
-    offered = int(observation.now.num_source[0])
-    own = NO_JOB
+    # The schedulable stages of every job, those with the heaviest path to a leaf first.
+    of_job: dict[int, list[int]] = {}
+    for stage in observation.schedulable_stages():
+        of_job.setdefault(int(jobs[stage]), []).append(stage)
+    for stages in of_job.values():
+        stages.sort(key=lambda stage: -float(observation.stages.downstream_ms[stage]))
     if base.stage != NO_STAGE:
-        own = int(jobs[base.stage])
-        taken = _taken(base, observation)
+        *_, taken = effect(base)
         for factor in _LIMIT_FACTORS:
             add(base.stage, round(factor * taken))
         add(base.stage, offered)
-        siblings = [stage for stage in schedulable if jobs[stage] == own and stage != base.stage]
-        for stage in _longest_first(siblings, observation)[:_MOST_STAGES]:
+        siblings = of_job.pop(int(jobs[base.stage]), [])
+        for stage in [stage for stage in siblings if stage != base.stage][:_MOST_STAGES]:
             add(stage, base.limit)
-    elsewhere = dict.fromkeys(int(jobs[stage]) for stage in schedulable if jobs[stage] != own)
-    ranked = sorted(elsewhere, key=lambda job: float(observation.jobs.remaining_ms[job]))
+    ranked = sorted(of_job, key=lambda job: float(observation.jobs.remaining_ms[job]))
     for job in ranked[:_MOST_JOBS]:
-        of_job = [stage for stage in schedulable if jobs[stage] == job]
-        stage = _longest_first(of_job, observation)[0]
-        add(stage, offered)
-        add(stage, offered // 2)
+        add(of_job[job][0], offered)
+        add(of_job[job][0], offered // 2)
+    options = list(found.values())
     if may_idle and base.stage != NO_STAGE:
-        found.append(Decision(NO_STAGE, offered, ANY_CLASS, 0))
-    return found[:_MOST_CANDIDATES]
-
-
-def _longest_first(stages: list[int], observation: Observation) -> list[int]:
-    """The stages, those with the heaviest path to a leaf first."""
-    return sorted(stages, key=lambda stage: -float(observation.stages.downstream_ms[stage]))
-
-
-def _taken(decision: Decision, observation: Observation) -> int:
-    """How many executors a decision gives to its stage, if all offered ones fit."""
-    offered = int(observation.now.num_source[0])
-    if decision.stage == NO_STAGE:
-        return offered
-    return min(decision.limit, observation.demand(decision.stage), offered)
-
-
-def _is_same(one: Decision, other: Decision, observation: Observation) -> bool:
-    """Whether two decisions have the same effect."""
-    if one.stage != other.stage or one.hold_ms != other.hold_ms:
-        return False
-    return _taken(one, observation) == _taken(other, observation)
+        options.append(Decision(NO_STAGE, offered, ANY_CLASS, 0))
+    return options[:_MOST_CANDIDATES]
