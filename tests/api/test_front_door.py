@@ -190,15 +190,6 @@ def test_numbers_of_numpy_are_seeds_as_others(
     assert of_numpy.equals(plain)
 
 
-def test_learning_takes_numbers_of_numpy(
-    jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
-) -> None:
-    given: dict[str, Any] = {"minutes": np.float32(0.01), "seeds": np.int8(2), "seed": np.uint8(3)}
-    learned = parcae.learn(jobs, cluster, tmp_path / "learned", **given)
-    assert learned.comparison.settings["seeds"] == [0, 1]
-    assert learned.training.checkpoint.card["seed"] == 3
-
-
 def test_arguments_of_another_type_are_refused(
     jobs: parcae.JobSequence, cluster: parcae.Cluster
 ) -> None:
@@ -472,9 +463,10 @@ def test_a_policy_is_learned_for_an_objective_of_one_s_own(
     # A worker process would run a script that calls `learn` once more, from its beginning.
     monkeypatch.setattr(paired, "_WORTH_WORKERS_S", 0.0)
     monkeypatch.setattr(paired, "_play_in_workers", lambda *_: pytest.fail("a worker starts"))
-    learned = parcae.learn(
-        jobs, cluster, tmp_path / "learned", objective=median_jct, minutes=0.05, seeds=2
-    )
+    # Numbers of NumPy are numbers, too.
+    given: dict[str, Any] = {"minutes": np.float32(0.05), "seeds": np.int8(2), "seed": np.uint8(3)}
+    learned = parcae.learn(jobs, cluster, tmp_path / "learned", objective=median_jct, **given)
+    assert learned.training.checkpoint.card["seed"] == 3
     assert "the learned policy's median job completion time is" in learned.paragraph
     again = parcae.compare(jobs, ["fair", learned.policy], cluster, seeds=2, processes=1)
     assert again.to_frame()["policy"].to_list() == ["fair", str(learned.policy)]

@@ -45,6 +45,8 @@ from tests.cli.running import refused
         ("parcae size toy --cores 2,4 --plot s.bmp", "s.bmp: give the picture one of the endings"),
         ("parcae size toy --cores 2 --arrivals batch --faults lost=-1", "greater than or equal"),
         ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
+        ("parcae compare toy --per-job j.json", "j.json: jobs are written as .csv or .parquet"),
+        ("parcae compare toy --recurring j.txt", "written as .csv or .json or .parquet"),
         ("parcae compare toy --policies fair,", "'fair,' leaves a name empty"),
         (
             "parcae bench decision --workload toy --policies static:oracle",

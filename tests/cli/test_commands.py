@@ -398,23 +398,11 @@ def test_learn_names_the_command_that_tolerates_bad_rows(tmp_path: Path, key: st
     )
 
 
-def test_an_import_does_not_replace_what_it_reads(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(small_log())
-    (tmp_path / "link").symlink_to(log)
-    for output in ("log", "./log", "link"):
-        refused(
-            f"parcae workload import spark-events log -o {output}",
-            tmp_path,
-            "would replace what the command reads",
-        )
-    assert log.read_bytes() == small_log()
-
-
 def test_simulate_draws_the_runs_of_every_policy_on_one_page(tmp_path: Path) -> None:
     command = "parcae simulate toy --policy fifo,fair --cores 2 --jobs 3 --gantt g.html --json"
     done = ran(command, tmp_path)
     assert len(done.stdout.splitlines()) == 2
     page = (tmp_path / "g.html").read_text()
     assert page.count("Plotly.newPlot") == 2
+    assert 'src="http' not in page
     assert "fifo: average JCT" in page

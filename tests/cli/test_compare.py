@@ -70,21 +70,6 @@ def test_the_table_and_the_files_say_who_pays(
     )
 
 
-@pytest.mark.parametrize(
-    ("option", "name"),
-    [("--per-job", "jobs.json"), ("--per-job", "missing/jobs.csv"), ("--recurring", "jobs.txt")],
-)
-def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str
-) -> None:
-    def never(*args: object, **kwargs: object) -> None:
-        raise AssertionError("something ran")
-
-    monkeypatch.setattr("parcae.cli.compare.compare_policies", never)
-    done = CliRunner().invoke(app, [*_COMMAND, option, str(tmp_path / name)])
-    assert isinstance(done.exception, (ConfigError, FileNotFoundError))
-
-
 def test_a_report_that_fails_loses_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,16 +10,12 @@ from parcae.evaluation.gantt import (
     MAX_ROWS,
     Bars,
     cluster_chart,
-    cluster_charts,
     gantt_figure,
     job_color,
     merged,
     raster,
-    write_gantt,
 )
 from tests.metrics.hand_made import cut_off, trace
-
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def _striped(num_tasks: int, num_executors: int = 4) -> Trace:
@@ -134,14 +128,3 @@ def test_large_clusters_show_evenly_chosen_executors() -> None:
 def test_charts_without_recorded_tasks_are_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigError, match="record=True"):
         cluster_chart(trace(recorded=False))
-
-
-def test_charts_are_written_as_html_and_png(tmp_path: Path) -> None:
-    charts = cluster_charts({"a": trace(), "b": cut_off()})
-    write_gantt(charts, tmp_path / "g.html")
-    write_gantt(charts, tmp_path / "g.png", title="two runs")
-    page = (tmp_path / "g.html").read_text()
-    assert page.count("Plotly.newPlot") == 2
-    assert 'src="http' not in page
-    assert (tmp_path / "g.png").read_bytes()[:8] == _PNG
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["g.html", "g.png"]

@@ -8,9 +8,7 @@ import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.evaluation.gantt import gantt, job_rgb
-from parcae.workloads.archive import BUNDLED
 from parcae.workloads.recorded_run import CORE_TASK, NO_JOB
-from parcae.workloads.spark_log.run import read_spark_run
 from tests.evaluation.test_compare_logs import recorded
 
 
@@ -42,14 +40,6 @@ def test_the_tasks_of_jobs_without_the_key_are_grey(tmp_path: Path) -> None:
     run.tasks["job"][0] = NO_JOB
     gantt([("log", run)], tmp_path / "log.png")
     assert _share(tmp_path / "log.png", (205, 209, 216)) > 0.05
-
-
-def test_a_real_log_is_drawn(tmp_path: Path) -> None:
-    gantt(
-        [("log", read_spark_run([BUNDLED / "example-event-log.zstd"], key="spark.jobGroup.id"))],
-        tmp_path / "log.png",
-    )
-    assert _share(tmp_path / "log.png", job_rgb(0)) > 0.05  # daily-revenue on cold executors
 
 
 def test_thousands_of_cores_and_tasks_are_drawn(tmp_path: Path) -> None:

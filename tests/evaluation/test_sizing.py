@@ -20,7 +20,6 @@ from parcae.evaluation.sizing import (
     headline,
     parse_cores,
     parse_target,
-    play_at,
     size_cluster,
     sizing_frame,
     sizing_table,
@@ -327,13 +326,6 @@ def test_exactly_the_share_of_deadlines_meets_the_target() -> None:
     assert 1 - missed < 0.93
     assert Target("deadlines_met", 0.93).is_met(1 - missed)
     assert not Target("deadlines_met", 0.93).is_met(0.9299)
-
-
-def test_all_intervals_are_of_the_stated_method() -> None:
-    sizing = size_cluster(_QUESTION)
-    comparison = play_at(_QUESTION, _QUESTION.cores[0])
-    stated = sizing.to_json()["settings"]["intervals"]
-    assert comparison.to_json()["settings"]["intervals"] == stated
 
 
 def test_a_size_meets_a_share_of_deadlines() -> None:

@@ -12,7 +12,6 @@ from parcae.api.study import (
     savings_paragraph,
 )
 from parcae.base.errors import ConfigError
-from parcae.base.files import locked_folder
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import read_checkpoint
@@ -73,39 +72,6 @@ def test_an_objective_that_no_network_can_learn_is_refused_before_tuning(tmp_pat
     scenario = Scenario(due, _CONFIG, "batch", 5, missed_and_tardy)
     with pytest.raises(ConfigError, match="needs a cost that accrues"):
         learn(LearnRequest(scenario, tmp_path, budget_s=1_000.0))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_whose_policies_could_not_be_named_is_refused_before_tuning(
-    tmp_path: Path,
-) -> None:
-    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 5)
-    with pytest.raises(ConfigError, match="choose another folder"):
-        learn(LearnRequest(scenario, tmp_path / "a+guard:b", budget_s=1_000.0))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_learning_anew_removes_the_results_of_another_workload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("policy.safetensors", "summary.txt", "notes.txt"):
-        (tmp_path / name).write_text("earlier")
-    # Removed before the learning, which may be interrupted.
-    monkeypatch.setattr(
-        "parcae.api.study._learn",
-        lambda *_: sorted(path.name for path in tmp_path.iterdir()),
-    )
-    request = LearnRequest(Scenario(_WORKLOAD, _CONFIG, "batch", 5), tmp_path)
-    assert learn(request) == ["notes.txt"]
-
-
-def test_only_one_process_learns_into_a_folder(tmp_path: Path) -> None:
-    request = LearnRequest(Scenario(_WORKLOAD, _CONFIG, "batch", 5), tmp_path, budget_s=2.0)
-    with (
-        locked_folder(tmp_path, "learning into"),
-        pytest.raises(ConfigError, match="another process is learning into this folder"),
-    ):
-        learn(request)
     assert list(tmp_path.iterdir()) == []
 
 
