@@ -485,8 +485,8 @@ def cluster_chart(trace: Trace, name: str = "") -> Chart:
     if trace.tasks is None:
         raise ConfigError("a Gantt chart needs recorded tasks: simulate with record=True")
     tasks = np.asarray(trace.tasks, TASK_RECORD)
-    times_s = (tasks[name] / MS_PER_S for name in ("start_ms", "finish_ms"))
-    bars = Bars(tasks["executor"], *times_s, tasks["job"])
+    start_s, finish_s = (tasks[name] / MS_PER_S for name in ("start_ms", "finish_ms"))
+    bars = Bars(tasks["executor"], start_s, finish_s, tasks["job"])
     panel = Panel(
         trace.unit,
         trace.num_executors,

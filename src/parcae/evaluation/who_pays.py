@@ -84,36 +84,36 @@ def paired_jobs(
             raise ConfigError(
                 f"the runs of {first.policy} and {trace.policy} are not of the same jobs"
             )
-    num_jobs, num_policies = len(first.job_names), len(traces)
-    arrival_ms = np.asarray(first.arrival_ms, np.int64)
-    # [policy, job].
-    completion_ms = np.stack([trace.completion_ms for trace in traces]).astype(np.int64)
-    end_ms = np.array([[trace.clock_ms] for trace in traces], np.int64)
-    is_complete = completion_ms != NOT_COMPLETED
-    jct_ms = np.maximum(0, np.where(is_complete, completion_ms, end_ms) - arrival_ms)
-    counted_ms = np.maximum(1, jct_ms)
+    num_jobs = len(first.job_names)
     unknown = np.full(num_jobs, np.nan)
-    due_ms = unknown if deadline_ms is None else deadline_ms
     of_jobs = {
         "position": np.arange(num_jobs),
         "job": first.job_names,
         "pool": pools or pl.Series([None] * num_jobs),
-        "arrival_ms": arrival_ms,
+        "arrival_ms": np.asarray(first.arrival_ms, np.int64),
         "ideal_ms": unknown if ideal_ms is None else ideal_ms,
-        "deadline_ms": np.where(np.isfinite(due_ms), due_ms, np.nan),
+        "deadline_ms": unknown if deadline_ms is None else deadline_ms,
     }
-    of_runs = {
-        "column": np.indices(jct_ms.shape)[0],
-        "completion_ms": np.where(is_complete, completion_ms, np.nan),
-        "jct_ms": jct_ms,
-        "ratio_to_first": np.where(is_complete[0], counted_ms / counted_ms[0], np.nan),
+    runs = [
+        pl.DataFrame({**of_jobs, "completion_ms": np.asarray(trace.completion_ms, np.int64)})
+        # The clock at the end of the run.
+        .with_columns(column=pl.lit(column), clock_ms=pl.lit(int(trace.clock_ms)))
+        for column, trace in enumerate(traces)
+    ]
+    is_complete = pl.col("completion_ms") != NOT_COMPLETED
+    jct_ms = pl.when(is_complete).then("completion_ms").otherwise("clock_ms") - pl.col("arrival_ms")
+    counted_ms = jct_ms.clip(1)
+    first_ms = pl.when(is_complete).then(counted_ms).first().over("position")
+    frame = pl.concat(runs).with_columns(
+        completion_ms=pl.when(is_complete).then("completion_ms"),
+        jct_ms=jct_ms.clip(0),
+        ratio_to_first=counted_ms / first_ms,
         # What would happen at the very time at which a run ends does not happen any more.
-        "has_arrived": is_complete | (arrival_ms < end_ms),
-    }
-    columns = [pl.Series(name, values.T.ravel()) for name, values in of_runs.items()]
-    rows = np.repeat(np.arange(num_jobs), num_policies)
-    frame = pl.DataFrame(of_jobs)[rows].with_columns(columns).fill_nan(None)
-    return frame.select(pl.col(name).cast(kind) for name, kind in JOBS.items())
+        has_arrived=is_complete | (pl.col("arrival_ms") < pl.col("clock_ms")),
+        deadline_ms=pl.when(pl.col("deadline_ms").is_finite()).then("deadline_ms"),
+    )
+    typed = frame.select(pl.col(name).cast(kind) for name, kind in JOBS.items())
+    return typed.sort("position", "column").fill_nan(None)
 
 
 def later_estimates(
