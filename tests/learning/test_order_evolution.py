@@ -5,8 +5,6 @@ It resumes exactly, and never returns a network that is worse than its start.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,6 @@ from parcae.base.errors import ConfigError, FormatError, PolicyError
 from parcae.learning import evolution as order_evolution
 from parcae.learning.evolution import EvolutionLearner, EvolutionSettings
 from parcae.learning.loop import (
-    BEST_FILE,
     Iteration,
     IterationSeeds,
     Progress,
@@ -30,7 +27,7 @@ from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.network.kernels import initial_weights
-from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
+from parcae.policies.network.policy import OrderNetworkPolicy
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -79,23 +76,6 @@ def test_a_resumed_search_ends_with_the_same_weights(tmp_path: Path) -> None:
     states = [read_checkpoint(tmp_path / name / STATE_FILE).weights for name in ("whole", "part")]
     for key, array in states[0].items():
         assert np.array_equal(array, states[1][key]), key
-
-
-def test_an_interrupted_search_keeps_the_best(tmp_path: Path) -> None:
-    def interrupt(done: Iteration) -> None:
-        if done.iteration == 5:  # after an iteration without measurement
-            os.kill(os.getpid(), signal.SIGINT)
-
-    evolved = _evolve(generations=1000, folder=tmp_path, progress=interrupt)
-    assert (evolved.ending, evolved.iterations) == ("interrupted", 5)
-    checkpoint = read_checkpoint(tmp_path / BEST_FILE)
-    policy = bind_network(checkpoint, "best", _WORKLOAD)
-    assert np.array_equal(policy.weights, evolved.checkpoint.weights["network"])
-    assert policy.parameters == _RULE
-    assert checkpoint.card["ratio_to_rule_on_selection_runs"] == evolved.best
-    # The last weights were measured, too.
-    assert [point[0] for point in checkpoint.card["curve"]] == [2, 4, 5]
-    assert read_checkpoint(tmp_path / STATE_FILE).settings["iteration"] == 5
 
 
 def test_where_nothing_beats_it_the_start_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
