@@ -171,50 +171,34 @@ def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path:
         "simulate --job-set own.png --gantt own.png",
         "simulate --world rigid --job-set own.png --gantt own.png",
         "compare-logs own.csv own.png --plot own.png",
-    ],
-)
-def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path: Path) -> None:
-    for name in ("own", "own.csv", "own.png"):
-        (tmp_path / name).write_text("what took hours")
-    done = refused(
-        f"parcae {command}", tmp_path, "would replace what the command reads: give another file"
-    )
-    assert done.stderr.count("\n") == 1
-    assert {path.read_text() for path in tmp_path.iterdir()} == {"what took hours"}
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
+        # Files of policies.
         "compare toy --policies fair,fair+pools:own.json+guard:1.1 --json own.json",
         "compare toy --policies fair:own.json --keep own.xml",
         "compare toy --per-job own.csv --policies srpt+priorities:own.csv",
         "size toy --cores 2,4 --policies fair,plan:own.safetensors:20ms --csv own.safetensors",
         "simulate toy --policy fair+priorities:own.png --gantt own.png",
         "export own.safetensors+guard:1.1 toy -o own.safetensors",
-        "train toy -o own --start own/best.safetensors",
-        "train toy -o own --rule own/best.safetensors",
-        "train --world rigid set --load 1 -o own --start own/best.safetensors",
+        "train toy -o dir --start dir/best.safetensors",
+        "train toy -o dir --rule dir/best.safetensors",
+        "train --world rigid set --load 1 -o dir --start dir/best.safetensors",
         "compare --world rigid --load 1 --policies own.safetensors+unguarded --json "
         "own.safetensors",
         "simulate --world rigid --load 1 --policy sjf+priorities:own.png --gantt own.png",
         "serve --policy own.safetensors --learned own.safetensors",
     ],
 )
-def test_an_output_that_would_replace_a_file_of_a_policy_is_refused(
-    command: str, tmp_path: Path
-) -> None:
-    (tmp_path / "own").mkdir()
-    names = ["own.xml", "own.csv", "own.safetensors", "own.png", "own/best.safetensors"]
-    for name in names:
+def test_an_output_that_would_replace_an_input_is_refused(command: str, tmp_path: Path) -> None:
+    (tmp_path / "dir").mkdir()
+    endings = ("", ".csv", ".png", ".xml", ".safetensors")
+    for name in (*(f"own{ending}" for ending in endings), "dir/best.safetensors"):
         (tmp_path / name).write_text("what took hours")
     (tmp_path / "own.json").write_text('{"pools": "own.xml"}')
-    done = refused(
-        f"parcae {command}", tmp_path, "would replace what the command reads: give another file"
-    )
+    before = {path: path.read_text() for path in tmp_path.rglob("*.*")}
+    replaced = "would replace what the command reads: give another file"
+    done = refused(f"parcae {command}", tmp_path, replaced)
     assert done.stderr.count("\n") == 1
-    assert {(tmp_path / name).read_text() for name in names} == {"what took hours"}
-    assert (tmp_path / "own.json").read_text() == '{"pools": "own.xml"}'
+    assert {path: path.read_text() for path in tmp_path.rglob("*.*")} == before
+    assert (tmp_path / "own").read_text() == "what took hours"
 
 
 def test_a_network_is_not_replaced_by_the_rule_that_is_tuned_from_it(tmp_path: Path) -> None:

@@ -83,31 +83,3 @@ def test_size_prices_what_is_held(tmp_path: Path) -> None:
     assert elastic["cost_per_hour"] == pytest.approx(0.05 * elastic["cores_held"]["mean"])
     assert elastic["cost_per_job"]["mean"] < result["results"][1]["cost_per_job"]["mean"]
     assert pl.read_csv(tmp_path / "s.csv")["size"].to_list() == ["4", "8", "0..8"]
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("simulate toy --cores 0..10", "10 cores are not whole executors of 4 cores"),
-        ("simulate toy --cores 8..4", "write a number from 1 to 65,536, or to simulate"),
-        ("simulate toy --cores 0", "write a number from 1 to 65,536, or to simulate"),
-        ("simulate toy --cores 8 --idle-timeout 3s", "--idle-timeout has no effect here"),
-        ("compare toy --cores 8 --cores-per-executor 2", "--cores-per-executor has no effect"),
-        ("simulate toy --cores 0..8 --executor-start 3", "write a time in ms, s, m or h"),
-        ("simulate toy --cores 0..8 --world executors", "world of cores only"),
-        ("simulate toy --cores 0..8 --moving-delay-ms 1", "world of cores only"),
-        ("size toy --cores 0..8 --arrivals batch", "give a fixed size to compare with"),
-        (
-            "size toy --cores 8 --backlog-timeout 1s --arrivals batch",
-            "it applies only to elastic clusters",
-        ),
-        ("size toy --cores 8,8..4 --arrivals batch", "write whole numbers"),
-    ],
-)
-def test_what_does_not_apply_is_refused_in_one_line(
-    tmp_path: Path, command: str, message: str
-) -> None:
-    done = run(f"parcae {command}", tmp_path)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
