@@ -240,7 +240,7 @@ def test_jobs_cut_off_are_reported_in_the_table() -> None:
 
 
 def test_a_comparison_gives_seconds_for_the_summarys_milliseconds() -> None:
-    means = comparison_of({"fair": (5.0, 6.0)}).policies[0].means()
+    means = comparison_of({"fair": (5.0, 6.0)}).policies[0].numbers
     assert means["makespan_s"] == 7.0
     assert means["p95_jct_s"] == s_from_ms(5_950)
     assert "makespan_ms" not in means

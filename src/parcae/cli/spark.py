@@ -40,24 +40,22 @@ class PluginOptions(Options):
 
     def check_files(self) -> None:
         """Check that the files can be read on this machine."""
-        _check_readable("--policy", self.policy, "`parcae export` writes policy files")
-        _check_readable("--secret-file", self.secret_file, "give the file of the service's secret")
-        _check_readable("--tls-ca", self.tls_ca, "give a file of certificates (PEM)")
+        for flag, path, advice in (
+            ("--policy", self.policy, "`parcae export` writes policy files"),
+            ("--secret-file", self.secret_file, "give the file of the service's secret"),
+            ("--tls-ca", self.tls_ca, "give a file of certificates (PEM)"),
+        ):
+            if path is None:
+                continue
+            try:
+                with path.open("rb") as file:
+                    file.read(1)
+            except OSError as error:
+                raise ConfigError(f"{flag} {path}: {error.strerror}; {advice}") from error
 
     def settings(self, jar: Path) -> PluginSettings:
         """The plugin's settings."""
         return PluginSettings(jar, **dict(self))
-
-
-def _check_readable(option: str, path: Path | None, advice: str) -> None:
-    """Raise an error if a file is given that cannot be read."""
-    if path is None:
-        return
-    try:
-        with path.open("rb") as file:
-            file.read(1)
-    except OSError as error:
-        raise ConfigError(f"{option} {path}: {error.strerror}; {advice}") from error
 
 
 @command()

@@ -46,11 +46,6 @@ _WORLDS = ("cores", "executors")
 _BETWEEN = " --world "
 
 
-def _world_in(name: str) -> str:
-    """What " --world rigid" is in the name of a command; no text in most names."""
-    return _BETWEEN + name.partition(_BETWEEN)[2] if _BETWEEN in name else ""
-
-
 @cache
 def commands() -> Mapping[str, tuple[str, str]]:
     """The commands of Parcae and of installed extensions."""
@@ -81,7 +76,7 @@ class LazyGroup(TyperGroup):
         names = [
             one.removeprefix(self._prefix) for one in commands() if one.startswith(self._prefix)
         ]
-        return [name for name in names if " " not in name.removesuffix(_world_in(name))]
+        return [name for name in names if " " not in name.partition(_BETWEEN)[0]]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command; None if there is none of this name."""

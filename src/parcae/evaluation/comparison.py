@@ -91,10 +91,6 @@ class PolicyResult:
         """The mean of the main measure / that of the first policy, paired by run."""
         return self.estimates["ratio_to_first"]
 
-    def means(self) -> Mapping[str, float]:
-        """Means over runs, by name; times in seconds."""
-        return self.numbers
-
     def to_json(self) -> dict[str, Any]:
         """The numbers and estimates by name, with null where they are unknown.
 
