@@ -73,28 +73,32 @@ class KeptRuns:
     def _read(self) -> list[bytes]:
         """Read the runs into `rows`; returns the file's whole lines, the settings first."""
         check_regular(self._path)
-        header = json.dumps(self._header).encode()
-        if not self._path.exists():
-            return [header]
+        content = self._path.read_bytes() if self._path.exists() else b""
+        if not content:
+            return [json.dumps(self._header).encode()]
         # A stop may have cut off the last line. The first is never cut off: it is written at once.
-        *lines, rest = self._path.read_bytes().split(b"\n")
-        if not lines and not rest:
-            return [header]
-        if not lines:
-            raise self._not_ours()
-        self._check_header(lines[0])
+        lines = content.split(b"\n")[:-1]
+        self._check_header(lines[0] if lines else b"")
         for number, line in enumerate(lines[1:], start=2):
-            self._add(number, line)
+            try:
+                self._add(json.loads(line))
+            except _DAMAGES:
+                raise FormatError(
+                    f"{self._path}: line {number} is damaged; delete this line, and its seed runs "
+                    "again"
+                ) from None
         return lines
 
     def _check_header(self, line: bytes) -> None:
         try:
             saved = json.loads(line)
+            version = saved[_KEY]
         except _DAMAGES:
-            raise self._not_ours() from None
-        if not isinstance(saved, dict) or _KEY not in saved:
-            raise self._not_ours()
-        if saved[_KEY] != _VERSION:
+            raise FormatError(
+                f"{self._path}: not a file of finished runs that parcae compare wrote; "
+                "give the name of a new file"
+            ) from None
+        if version != _VERSION:
             raise FormatError(
                 f"{self._path}: written by another version of Parcae; give the name of a new file"
             )
@@ -105,37 +109,21 @@ class KeptRuns:
                 "settings, or another file"
             )
 
-    def _add(self, number: int, line: bytes) -> None:
-        try:
-            run = json.loads(line)
-            seed, *tables = (run.pop(name) for name in _FIELDS)
-            runs, jobs = map(_frame, tables, self._schemas)
-        except _DAMAGES:
-            raise self._damaged(number) from None
+    def _add(self, run: dict[str, Any]) -> None:
+        """Add a run of the file; any error says that it is damaged."""
+        seed, *tables = (run.pop(name) for name in _FIELDS)
+        # Polars would leave out columns, and fill those that are missing.
+        if run or any(
+            table.keys() != one.keys() for table, one in zip(tables, self._schemas, strict=True)
+        ):
+            raise ValueError("other columns")
+        runs, jobs = map(pl.DataFrame, tables, self._schemas)
         policies = self._num_policies
         columns = np.arange(len(jobs)) % policies
         is_whole = len(runs) == policies and len(jobs) % policies == 0
-        if run or type(seed) is not int or not is_whole or (jobs["column"] != columns).any():
-            raise self._damaged(number)
+        if type(seed) is not int or not is_whole or (jobs["column"] != columns).any():
+            raise ValueError("not one run under every policy")
         self.rows[seed] = Played(runs, jobs)
-
-    def _damaged(self, number: int) -> FormatError:
-        return FormatError(
-            f"{self._path}: line {number} is damaged; delete this line, and its seed runs again"
-        )
-
-    def _not_ours(self) -> FormatError:
-        return FormatError(
-            f"{self._path}: not a file of finished runs that parcae compare wrote; "
-            "give the name of a new file"
-        )
-
-
-def _frame(table: dict[str, list[Any]], schema: Schema) -> pl.DataFrame:
-    """A table of the file as a frame; a column too many or too few is an error."""
-    if table.keys() != schema.keys():
-        raise ValueError("other columns")
-    return pl.DataFrame(table, schema)
 
 
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str, str]:
