@@ -485,8 +485,8 @@ class _Loop:
         if self.plan.folder is None:
             raise ConfigError("to resume a training, give its folder")
         learner = self.learner
-        state = read_state(self._identity(), learner.feature_version, self.plan.folder)
-        state.require_like(learner.weights(), learner.state(), self.plan.folder)
+        fresh = TrainingState(learner.weights(), learner.weights(), learner.state(), {})
+        state = read_state(fresh, self._identity(), learner.feature_version, self.plan.folder)
         learner.restore(state.weights, state.learner)
         self.best_weights = state.best_weights
         self.selected = [list(point) for point in state.progress["curve"]]

@@ -32,15 +32,6 @@ class TrainingState:
     learner: dict[str, Any]
     progress: Mapping[str, Any]
 
-    def require_like(self, weights: Weights, learner: Mapping[str, Any], folder: Path) -> None:
-        """Check that a new learner of the training can continue from this state."""
-        parts = ((self.weights, weights), (self.best_weights, weights), (self.learner, learner))
-        for saved, fresh in parts:
-            for name, value in fresh.items():
-                is_array = isinstance(value, np.ndarray)
-                if name not in saved or (is_array and np.shape(saved[name]) != value.shape):
-                    raise _foreign(folder / STATE_FILE, f"it has no {name!r} of this training")
-
 
 def write_state(
     state: TrainingState, identity: Mapping[str, Any], feature_version: int, folder: Path
@@ -57,8 +48,10 @@ def write_state(
     write_checkpoint(checkpoint, folder / STATE_FILE)
 
 
-def read_state(identity: Mapping[str, Any], feature_version: int, folder: Path) -> TrainingState:
-    """Read the state of the training in `folder`."""
+def read_state(
+    fresh: TrainingState, identity: Mapping[str, Any], feature_version: int, folder: Path
+) -> TrainingState:
+    """Read the state of the training in `folder`, from which a fresh one of its kind goes on."""
     path = folder / STATE_FILE
     if not path.exists():
         raise ConfigError(
@@ -78,11 +71,19 @@ def read_state(identity: Mapping[str, Any], feature_version: int, folder: Path) 
             )
     # The kind of the learner is part of the identity.
     saved.require(saved.kind, feature_version, str(path))
-    arrays = _part(saved, "state")
-    numbers = saved.settings.get("learner", {})
-    return TrainingState(
-        _part(saved, "now"), _part(saved, "best"), {**arrays, **numbers}, saved.settings
-    )
+    parts: dict[str, Weights] = {"now": {}, "best": {}, "state": {}}
+    for key, array in saved.weights.items():
+        part, _, name = key.partition(".")
+        parts.setdefault(part, {})[name] = array
+    learner = {**parts["state"], **saved.settings.get("learner", {})}
+    state = TrainingState(parts["now"], parts["best"], learner, saved.settings)
+    for part in ("weights", "best_weights", "learner"):
+        found = getattr(state, part)
+        for name, value in getattr(fresh, part).items():
+            is_array = isinstance(value, np.ndarray)
+            if name not in found or (is_array and np.shape(found[name]) != value.shape):
+                raise _foreign(path, f"it has no {name!r} of this training")
+    return state
 
 
 def _foreign(path: Path, why: str) -> FormatError:
@@ -90,12 +91,3 @@ def _foreign(path: Path, why: str) -> FormatError:
         f"{path}: not the state of a training that this version of Parcae can resume ({why}): use "
         "the version that wrote it, or train again"
     )
-
-
-def _part(saved: Checkpoint, name: str) -> Weights:
-    prefix = f"{name}."
-    return {
-        key.removeprefix(prefix): array
-        for key, array in saved.weights.items()
-        if key.startswith(prefix)
-    }
