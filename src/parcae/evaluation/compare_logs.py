@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,11 +56,6 @@ class LogSummary:
     num_cores: int
     core_utilization: float | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, times in seconds."""
-        numbers: dict[str, Any] = plain(vars(self))
-        return numbers
-
 
 @dataclass(frozen=True)
 class NameComparison:
@@ -79,9 +74,9 @@ class NameComparison:
         """
         return {
             "name": self.name,
-            "jobs": dict(zip(LABELS, self.num_jobs, strict=True)),
+            "jobs": _by_log(self.num_jobs),
             "pairs": self.num_pairs,
-            "average_jct_s": dict(zip(LABELS, map(plain, self.average_jct_s), strict=True)),
+            "average_jct_s": _by_log(map(plain, self.average_jct_s)),
             "ratio": self.ratio.to_json() if self.ratio else None,
         }
 
@@ -142,18 +137,17 @@ class LogComparison:
         """
         unmatched = [[_job_json(job) for job in jobs] for jobs in self.unmatched]
         return {
-            "logs": {
-                label: summary.to_json()
-                for label, summary in zip(LABELS, self.summaries, strict=True)
-            },
+            "logs": _by_log(plain(vars(summary)) for summary in self.summaries),
             "ratio": {**self.ratio.to_json(), "pairs": self.num_pairs} if self.ratio else None,
             "names": [name.to_json() for name in self.names],
-            "unmatched": dict(zip(LABELS, unmatched, strict=True)),
-            "not_compared": [
-                dict(zip(LABELS, map(_job_json, pair), strict=True)) for pair in self.not_compared
-            ],
+            "unmatched": _by_log(unmatched),
+            "not_compared": [_by_log(map(_job_json, pair)) for pair in self.not_compared],
             "notes": list(self.notes),
         }
+
+
+def _by_log(values: Iterable[Any]) -> dict[str, Any]:
+    return dict(zip(LABELS, values, strict=True))
 
 
 def _job_json(job: RecordedJob) -> dict[str, Any]:
@@ -205,7 +199,6 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> LogComparison:
 
     Example: jobs of 2 and 4 s that take 1 and 3 s in B have the ratio 4/6.
     """
-    runs = (a, b)
     in_a: dict[JobKey, RecordedJob] = {job.key: job for job in a.jobs}
     in_b: dict[JobKey, RecordedJob] = {job.key: job for job in b.jobs}
     matched = [(job, in_b[key]) for key, job in in_a.items() if key in in_b]
@@ -214,11 +207,11 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> LogComparison:
     only_a = tuple(job for key, job in in_a.items() if key not in in_b)
     only_b = tuple(job for key, job in in_b.items() if key not in in_a)
     return LogComparison(
-        runs=runs,
+        runs=(a, b),
         summaries=(summarize_run(a), summarize_run(b)),
         num_pairs=len(pairs),
         ratio=_ratio(pairs),
-        names=_compare_names(runs, pairs),
+        names=_compare_names((a, b), pairs),
         unmatched=(only_a, only_b),
         not_compared=tuple(pair for pair in matched if not _is_completed(pair)),
     )
@@ -245,19 +238,14 @@ def _ratio(pairs: Sequence[tuple[RecordedJob, RecordedJob]], min_pairs: int = 2)
 def _compare_names(
     runs: tuple[RecordedRun, RecordedRun], pairs: Sequence[tuple[RecordedJob, RecordedJob]]
 ) -> tuple[NameComparison, ...]:
-    count = [Counter(job.name for job in run.jobs) for run in runs]
-    pairs_by_name: dict[str, list[tuple[RecordedJob, RecordedJob]]] = {
-        name: [] for name in {**count[0], **count[1]}
-    }
+    of_a, of_b = (Counter(job.name for job in run.jobs) for run in runs)
+    by_name = defaultdict[str, list[tuple[RecordedJob, RecordedJob]]](list)
     for pair in pairs:
-        pairs_by_name[pair[0].name].append(pair)
-    return tuple(
-        NameComparison(
-            name=name,
-            num_jobs=(count[0][name], count[1][name]),
-            num_pairs=len(same_name),
-            average_jct_s=(_mean(_jct_s(same_name, 0)), _mean(_jct_s(same_name, 1))),
-            ratio=_ratio(same_name, _MIN_PAIRS),
-        )
-        for name, same_name in pairs_by_name.items()
-    )
+        by_name[pair[0].name].append(pair)
+    compared = []
+    for name in {**of_a, **of_b}:
+        own = by_name[name]
+        means = (_mean(_jct_s(own, 0)), _mean(_jct_s(own, 1)))
+        ratio = _ratio(own, _MIN_PAIRS)
+        compared.append(NameComparison(name, (of_a[name], of_b[name]), len(own), means, ratio))
+    return tuple(compared)
