@@ -49,13 +49,13 @@ _SET: dict[str, Any] = {
 
 
 def _invoke(*words: str) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    done = CliRunner().invoke(app, words[0] if len(words) == 1 else words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def _refused(*words: str) -> str:
-    done = CliRunner().invoke(app, list(words))
+    done = CliRunner().invoke(app, words[0] if len(words) == 1 else words)
     assert isinstance(done.exception, InputError), done.output
     return str(done.exception)
 
@@ -287,8 +287,7 @@ def test_a_set_of_sparks_world_by_hand(tmp_path: Path) -> None:
     path = _sets(tmp_path, _SET)
     names = "fifo,fair,fair-pools,sjf,srpt,orders,psbs"
     rows = {
-        row["policy"]: row
-        for row in _invoke("simulate", "--job-set", path, "--policy", names, "--json")
+        row["policy"]: row for row in _invoke(f"simulate --job-set {path} --policy {names} --json")
     }
     assert list(rows) == names.split(",")
     assert {row["set"] for row in rows.values()} == {"two"}
@@ -300,30 +299,28 @@ def test_a_set_of_sparks_world_by_hand(tmp_path: Path) -> None:
     assert {row["tasks"] for row in rows.values()} == {5}
     assert rows["fair-pools"]["variant"] == "Spark's FAIR, the pools of the set"
     assert rows["orders"]["variant"] == "standing orders: the tiers and limits of the set"
-    (wider,) = _invoke("simulate", "--job-set", path, "--policy", "fifo", "--cores", "5", "--json")
+    (wider,) = _invoke(f"simulate --job-set {path} --policy fifo --cores 5 --json")
     assert wider["completion_ms"] == [15, 50]
 
 
 def test_all_policies_and_one_set_of_a_file(tmp_path: Path) -> None:
     path = _sets(tmp_path, _SET, {**_SET, "name": "again"})
-    rows = _invoke("simulate", "--job-set", path, "--policy", "all", "--set", "again", "--json")
+    rows = _invoke(f"simulate --job-set {path} --policy all --set again --json")
     assert [(row["set"], row["policy"]) for row in rows] == [
         ("again", name) for name in ("fifo", "fair", "fair-pools", "sjf", "srpt", "orders")
     ]
     assert "no job set 'third'; it has two, again" in _refused(
-        "simulate", "--job-set", path, "--set", "third"
+        f"simulate --job-set {path} --set third"
     )
 
 
 def test_job_sets_that_cannot_be_run_are_refused(tmp_path: Path) -> None:
     path = _sets(tmp_path, _SET)
-    assert "contains its own jobs: leave out toy" in _refused("simulate", "toy", "--job-set", path)
-    assert "world of cores" in _refused("simulate", "--job-set", path, "--world", "executors")
-    assert "unknown policy 'order-s'" in _refused(
-        "simulate", "--job-set", path, "--policy", "order-s"
-    )
+    assert "contains its own jobs: leave out toy" in _refused(f"simulate toy --job-set {path}")
+    assert "world of cores" in _refused(f"simulate --job-set {path} --world executors")
+    assert "unknown policy 'order-s'" in _refused(f"simulate --job-set {path} --policy order-s")
     for mode in ("mean", "first", "sampled"):
-        assert _refused("simulate", "--job-set", path, "--durations", mode) == (
+        assert _refused(f"simulate --job-set {path} --durations {mode}") == (
             "--durations has no effect here: it applies only to durations of a workload (this "
             "--job-set file lists that of every task); leave it out"
         )
@@ -345,7 +342,7 @@ def test_sets_of_named_jobs_need_their_workload_and_are_of_decimas_world(tmp_pat
     sets = tmp_path / "sets.json"
     sets.write_text(json.dumps({"sets": {"a": {"exec": 2, "jobs": [[1, "2g", 0]]}}}))
     assert "only names the jobs of a workload: give the workload, too" in _refused(
-        "simulate", "--job-set", str(sets)
+        f"simulate --job-set {sets}"
     )
     words = (
         "simulate",
