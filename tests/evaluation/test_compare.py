@@ -23,12 +23,13 @@ _WORKLOAD = random_dags(
     RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up"
 )
 _CONFIG = SimulationConfig(num_executors=8)
+_WORLD = ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6)
 
 
 def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
     comparison = compare(
-        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6),
+        _WORLD,
         ["fair", "fifo", "fair:active"],
         num_seeds=4,
         seed_start=3,
@@ -93,9 +94,7 @@ def test_one_process_and_two_give_the_same_numbers() -> None:
 
 def test_the_oracle_is_at_least_as_good_as_the_tuned_policy_on_every_seed() -> None:
     names = ["weighted-fair:tuned", "weighted-fair:oracle"]
-    comparison = compare(
-        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6), names, num_seeds=3, processes=1
-    )
+    comparison = compare(_WORLD, names, num_seeds=3, processes=1)
     tuned, oracle = (p.runs["average_jct_ms"].to_list() for p in comparison.policies)
     assert all(o <= t for o, t in zip(oracle, tuned, strict=True))
     assert "oracle" in comparison.settings["tuned"]["weighted-fair:oracle"]
@@ -103,9 +102,9 @@ def test_the_oracle_is_at_least_as_good_as_the_tuned_policy_on_every_seed() -> N
 
 def test_nothing_to_compare_and_unknown_policies_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one policy"):
-        compare(ClusterWorld(_WORKLOAD, _CONFIG, "batch", 1), [], num_seeds=2)
+        compare(_WORLD, [], num_seeds=2)
     with pytest.raises(PolicyError, match="unknown policy"):
-        compare(ClusterWorld(_WORKLOAD, _CONFIG, "batch", 1), ["unknown"], num_seeds=2)
+        compare(_WORLD, ["unknown"], num_seeds=2)
 
 
 class _Outside(HTMLParser):
@@ -120,12 +119,7 @@ class _Outside(HTMLParser):
 
 
 def test_the_report_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
-    comparison = compare(
-        ClusterWorld(_WORKLOAD, _CONFIG, "batch", 6),
-        ["fifo", "srpt-cap:2"],
-        num_seeds=3,
-        processes=1,
-    )
+    comparison = compare(_WORLD, ["fifo", "srpt-cap:2"], num_seeds=3, processes=1)
     write_report(comparison, tmp_path / "r.html", command="parcae compare <it>")
     page = (tmp_path / "r.html").read_text()
     parser = _Outside()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,11 +16,9 @@ import pytest
 from parcae.base.errors import ConfigError
 from parcae.evaluation import comparison as module
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.evaluation.comparison import write_comparison
 from parcae.evaluation.policies import ResolvedPolicies
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
-from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY, wait_until
 
 _LONG = """
@@ -145,12 +142,7 @@ class _Dies:
 def test_a_worker_that_dies_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterWorld, "__reduce__", _Dies.__reduce__)
     with pytest.raises(ConfigError, match="use fewer processes"):
-        compare(
-            ClusterWorld(_workload(), SimulationConfig(), "batch", 2),
-            ["fair"],
-            num_seeds=2,
-            processes=2,
-        )
+        compare(_world(2), ["fair"], num_seeds=2, processes=2)
 
 
 _GUARDED = """
@@ -194,26 +186,10 @@ def test_policies_under_the_main_guard_and_errors_of_any_kind_are_no_lost_worker
     assert "AttributeError" not in done.stderr
 
 
-def test_a_failed_write_leaves_the_old_result_and_no_temporary_file(tmp_path: Path) -> None:
-    comparison = compare(
-        ClusterWorld(_workload(), SimulationConfig(), "batch", 2),
-        ["fair"],
-        num_seeds=1,
-        processes=1,
-    )
-    path = tmp_path / "c.json"
-    write_comparison(comparison, path)
-    before = path.read_text()
-    comparison.settings["workload"] = object()
-    with pytest.raises(TypeError):
-        write_comparison(comparison, path)
-    assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
-    assert path.read_text() == before
-    assert json.loads(before)["policies"]["fair"]["average_jct_s"]["ci95"] == [None, None]
-
-
-def _workload() -> Workload:
-    return random_dags(RandomDags(num_jobs=5, mean_tasks=4.0), np.random.default_rng(0), "small")
+def _world(num_jobs: int) -> ClusterWorld:
+    shape = RandomDags(num_jobs=5, mean_tasks=4.0)
+    workload = random_dags(shape, np.random.default_rng(0), "small")
+    return ClusterWorld(workload, SimulationConfig(num_executors=4), "batch", num_jobs)
 
 
 def test_small_comparisons_start_no_processes_and_long_ones_do(
@@ -232,9 +208,6 @@ def test_small_comparisons_start_no_processes_and_long_ones_do(
     results = []
     for worth_s in (1e9, 0.0):
         monkeypatch.setattr(module, "_WORTH_WORKERS_S", worth_s)
-        config = SimulationConfig(num_executors=4)
-        results.append(
-            compare(ClusterWorld(_workload(), config, "batch", 3), ["fair", "fifo"], num_seeds=5)
-        )
+        results.append(compare(_world(3), ["fair", "fifo"], num_seeds=5))
     assert started == [[1, 2, 3, 4]]
     assert results[0].to_json() == results[1].to_json()
