@@ -29,36 +29,20 @@ from parcae.policies.networks.training import (
 
 @dataclass(frozen=True)
 class Graphs:
-    """A batch of B decisions over J jobs and S unfinished stages, one after another.
+    """A batch of B decisions over J jobs and S unfinished stages, one after another."""
 
-    Args:
-        x: float32[S, num_features], features of the stages.
-        job: int64[S], each stage's job.
-        owner: int64[J], each job's decision.
-        edges: for every height from 1 on, (parents, children), int64 rows of stages. When a height
-            is processed, the embeddings of all lower heights are complete.
-        option: int64[O], stages that may be chosen.
-        option_owner: int64[O], each option's decision.
-        option_x: float32[O, num_direct], what the scores know of it beside embeddings.
-        chosen: int64[B], the chosen option.
-        level: int64[B], column of the chosen limit.
-        can_limit: bool[B, num_levels].
-        limit_x: float32[B, num_levels, num_limit_features].
-        class_choice: int64[B].
-        can_class: bool[B, C]; C is 0 without a class head.
-        class_x: float32[B, C, number of ClassFeature].
-        idle_choice: int64[B].
-        can_idle: bool[B, G + 1]; no columns without an idle head.
-    """
-
-    x: Tensor
-    job: Tensor
-    owner: Tensor
+    x: Tensor  # float32[S, num_features]
+    job: Tensor  # int64[S], each stage's job
+    owner: Tensor  # int64[J], each job's decision
+    #: For every height from 1 on, (parents, children), int64 rows of stages. When a height is
+    #: processed, the embeddings of all lower heights are complete.
     edges: list[tuple[Tensor, Tensor]]
-    option: Tensor
-    option_owner: Tensor
-    option_x: Tensor
-    chosen: Tensor
+    option: Tensor  # int64[O], stages that may be chosen
+    option_owner: Tensor  # int64[O], each option's decision
+    option_x: Tensor  # float32[O, num_direct]
+    chosen: Tensor  # int64[B], the chosen option
+    # Of each head, int64[B], bool[B, options], float32[B, options, features of an option]; without
+    # a head there are no options.
     level: Tensor
     can_limit: Tensor
     limit_x: Tensor
@@ -79,22 +63,12 @@ class Graphs:
     def to(self, device: torch.device) -> Graphs:
         """The same decisions on a device."""
         edges = [(parents.to(device), children.to(device)) for parents, children in self.edges]
-        tensors = {
-            name: value.to(device)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor)
-        }
+        tensors = {name: value.to(device) for name, value in vars(self).items() if name != "edges"}
         return Graphs(edges=edges, **tensors)
 
 
 class PlainDecima(TableNetwork):
-    """Decima's network; `layout` describes the architecture.
-
-    Args:
-        weights: initial values by name.
-        settings: which parts the network has.
-        levels: int64[num_levels], the limits to choose from.
-    """
+    """Decima's network with these weights, settings, and limits to choose from."""
 
     def __init__(self, weights: Weights, settings: DecimaSettings, levels: np.ndarray) -> None:
         super().__init__(weights, shapes(settings, len(levels)))
@@ -103,66 +77,52 @@ class PlainDecima(TableNetwork):
         self.register_buffer("levels", torch.from_numpy((levels / levels[-1]).astype(np.float32)))
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
 
-    def _linear(self, transform: Transform, layer: int, x: Tensor) -> Tensor:
-        name = transform.name.lower()
-        return self.linear(f"{name}.{layer}", x)
-
-    def _hidden(self, transform: Transform, x: Tensor) -> Tensor:
-        x = nn.functional.leaky_relu(self._linear(transform, 1, x), SLOPE)
-        return nn.functional.leaky_relu(self._linear(transform, 2, x), SLOPE)
+    def _score(self, transform: Transform, x: Tensor) -> Tensor:
+        """A transform with a linear last layer."""
+        for layer in (1, 2):
+            x = self.linear(f"{transform.name.lower()}.{layer}", x)
+            x = nn.functional.leaky_relu(x, SLOPE)
+        return self.linear(f"{transform.name.lower()}.3", x)
 
     def _transform(self, transform: Transform, x: Tensor) -> Tensor:
-        return nn.functional.leaky_relu(
-            self._linear(transform, 3, self._hidden(transform, x)), SLOPE
-        )
+        return nn.functional.leaky_relu(self._score(transform, x), SLOPE)
 
-    def _score(self, transform: Transform, x: Tensor) -> Tensor:
-        return self._linear(transform, 3, self._hidden(transform, x))
+    def _score_each(self, transform: Transform, shared: Tensor, separate: Tensor) -> Tensor:
+        """The scores of n options [B, n], from what they share [B, ...] and their own [B, n, k]."""
+        count = separate.shape[1]
+        separate = separate.expand(len(shared), -1, -1)
+        joined = torch.cat([shared.unsqueeze(1).expand(-1, count, -1), separate], 2)
+        return self._score(transform, joined.flatten(0, 1)).view(len(shared), count)
 
-    def embed_stages(self, x: Tensor, edges: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Return e_v of every stage by Eq. 1, from leaves to roots, float32[S, EMBEDDING]."""
-        prepared = self._linear(Transform.PREP, 1, x)
-        if not self.settings.has_graph:
-            return prepared
-        e = prepared
-        for parents, children in edges:
-            rows, position = torch.unique(parents, return_inverse=True)
-            messages = self._transform(Transform.F_STAGE, e.index_select(0, children))
-            total = messages.new_zeros(len(rows), EMBEDDING).index_add(0, position, messages)
-            if self.settings.has_two_transforms:
-                total = self._transform(Transform.G_STAGE, total)
-            e = e.index_copy(0, rows, prepared.index_select(0, rows) + total)
-        return e
-
-    def _summarize(
-        self, x: Tensor, owner: Tensor, count: int, f: Transform, g: Transform
-    ) -> Tensor:
-        messages = self._transform(f, x)
-        total = messages.new_zeros(count, EMBEDDING).index_add(0, owner, messages)
+    def _sum(self, x: Tensor, owner: Tensor, count: int, g: Transform) -> Tensor:
+        """g of the sums of rows by owner, or the sums alone."""
+        total = x.new_zeros(count, EMBEDDING).index_add(0, owner, x)
         return self._transform(g, total) if self.settings.has_two_transforms else total
 
-    def embed(self, batch: Graphs) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the embeddings of stages [S, d], jobs [J, d] and decisions [B, d]."""
-        x = batch.x
-        e = self.embed_stages(x, batch.edges)
-        num_jobs = len(batch.owner)
-        size = len(batch)
+    def _embed(self, batch: Graphs) -> tuple[Tensor, Tensor, Tensor]:
+        """The embeddings of stages [S, d], jobs [J, d] and decisions [B, d] by Eq. 1."""
+        e = prepared = self.linear("prep.1", batch.x)
+        jobs = len(batch.owner)
         if not self.settings.has_graph:
-            return e, e.new_zeros(num_jobs, EMBEDDING), e.new_zeros(size, EMBEDDING)
-        y = self._summarize(
-            torch.cat([x, e], 1), batch.job, num_jobs, Transform.F_JOB, Transform.G_JOB
-        )
-        return e, y, self._summarize(y, batch.owner, size, Transform.F_GLOBAL, Transform.G_GLOBAL)
+            return e, e.new_zeros(jobs, EMBEDDING), e.new_zeros(len(batch), EMBEDDING)
+        for parents, children in batch.edges:
+            rows, position = torch.unique(parents, return_inverse=True)
+            messages = self._transform(Transform.F_STAGE, e.index_select(0, children))
+            total = self._sum(messages, position, len(rows), Transform.G_STAGE)
+            e = e.index_copy(0, rows, prepared.index_select(0, rows) + total)
+        f2 = self._transform(Transform.F_JOB, torch.cat([batch.x, e], 1))
+        y = self._sum(f2, batch.job, jobs, Transform.G_JOB)
+        f3 = self._transform(Transform.F_GLOBAL, y)
+        return e, y, self._sum(f3, batch.owner, len(batch), Transform.G_GLOBAL)
 
     def _limit_logits(self, batch: Graphs, e: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        """Return the logits of every level for the chosen stages, [B, num_levels]."""
+        """The logits of every level for the chosen stages, [B, num_levels]."""
         settings = self.settings
         if settings.has_job_features:
             shared = torch.cat([y, z, batch.option_x[batch.chosen]], 1)
             return self._score_each(Transform.W, shared, batch.limit_x)
-        num_levels = len(self.levels)
         if settings.limits is Limits.NONE:
-            return z.new_zeros(len(z), num_levels)
+            return z.new_zeros(len(z), len(self.levels))
         parts = [y if settings.has_graph else e, z]
         if settings.limits is Limits.OUTPUTS:
             return self._score(Transform.W, torch.cat(parts, 1))
@@ -170,38 +130,10 @@ class PlainDecima(TableNetwork):
             parts.append(e)
         return self._score_each(Transform.W, torch.cat(parts, 1), self.levels.view(1, -1, 1))
 
-    def _score_each(self, transform: Transform, shared: Tensor, separate: Tensor) -> Tensor:
-        """Return the scores of n options, float32[B, n].
-
-        `shared` [B, ...] are the inputs that all options of a decision have in common, `separate`
-        [B or 1, n, k] those of each option. The first layer is linear, so its part for the shared
-        inputs is computed once.
-        """
-        name = f"{transform.name.lower()}_1"
-        num_separate = separate.shape[2]
-        weight = self.table[f"{name}_weight"]
-        base = torch.addmm(self.table[f"{name}_bias"], shared, weight[:-num_separate])
-        x = nn.functional.leaky_relu(base.unsqueeze(1) + separate @ weight[-num_separate:], SLOPE)
-        x = nn.functional.leaky_relu(self._linear(transform, 2, x.flatten(0, 1)), SLOPE)
-        return self._linear(transform, 3, x).view(len(shared), separate.shape[1])
-
-    def _heads(self, batch: Graphs, embedded: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return (log probabilities, choices) of each optional head that the network has."""
-        heads = []
-        lengths = self.settings.idle_lengths
-        if self.settings.executor_classes:
-            logits = self._score_each(Transform.CLASS, embedded, batch.class_x)
-            heads.append((_log_shares(logits, batch.can_class), batch.class_choice))
-        if lengths:
-            shares = torch.linspace(0.0, 1.0, lengths + 1).to(embedded).view(1, -1, 1)
-            logits = self._score_each(Transform.IDLE, embedded, shares)
-            none = nn.functional.pad(self.table[NO_SLOT_NAME.replace(".", "_")], (0, lengths))
-            heads.append((_log_shares(logits + none, batch.can_idle), batch.idle_choice))
-        return heads
-
     def forward(self, batch: Graphs) -> Judged:
         """Evaluate recorded decisions: log probability of each choice, entropy, and state value."""
-        e, y, z = self.embed(batch)
+        settings = self.settings
+        e, y, z = self._embed(batch)
         job = batch.job
         option = batch.option
         owner = batch.option_owner
@@ -209,27 +141,25 @@ class PlainDecima(TableNetwork):
         logits = self._score(Transform.Q, torch.cat(inputs, 1)).squeeze(1)
         log_stages = ragged_log_softmax(logits, owner, len(batch))
         chosen = option[batch.chosen]
-        chosen_e = e.index_select(0, chosen)
-        chosen_y = y.index_select(0, job[chosen])
-        limits = self._limit_logits(batch, chosen_e, chosen_y, z)
-        heads = [
-            (_log_shares(limits, batch.can_limit), batch.level),
-            *self._heads(batch, torch.cat([chosen_e, chosen_y, z], 1)),
-        ]
+        e, y = e.index_select(0, chosen), y.index_select(0, job[chosen])
+        heads = [(self._limit_logits(batch, e, y, z), batch.can_limit, batch.level)]
+        shared = torch.cat([e, y, z], 1)
+        if settings.executor_classes:
+            logits = self._score_each(Transform.CLASS, shared, batch.class_x)
+            heads.append((logits, batch.can_class, batch.class_choice))
+        if lengths := settings.idle_lengths:
+            shares = torch.linspace(0.0, 1.0, lengths + 1).to(shared).view(1, -1, 1)
+            none = nn.functional.pad(self.array(NO_SLOT_NAME), (0, lengths))
+            logits = self._score_each(Transform.IDLE, shared, shares) + none
+            heads.append((logits, batch.can_idle, batch.idle_choice))
         log_prob = log_stages.index_select(0, batch.chosen)
         entropy = z.new_zeros(len(batch)).index_add(0, owner, entropy_terms(log_stages))
-        for logs, choice in heads:
+        for logits, can, choice in heads:
+            logs = torch.log_softmax(logits.masked_fill(~can, -torch.inf), 1)
             log_prob = log_prob + logs.gather(1, choice.unsqueeze(1)).squeeze(1)
             entropy = entropy + entropy_terms(logs).sum(1)
-        return Judged(log_prob, entropy, self.value_of(z))
-
-    def value_of(self, z: Tensor) -> Tensor:
-        """Return the critic's value of cluster summaries z, float32[B].
-
-        The gradient stops at z, so that the critic does not change the embeddings.
-        """
-        value: Tensor = self.critic(z.detach()).squeeze(1)
-        return value
+        # The gradient stops at z, so that the critic does not change the embeddings.
+        return Judged(log_prob, entropy, self.critic(z.detach()).squeeze(1))
 
     def by_name(self) -> dict[str, Tensor]:
         """Return the parameters of the network and the critic by name."""
@@ -237,58 +167,39 @@ class PlainDecima(TableNetwork):
         return super().by_name() | critic
 
 
-def _log_shares(logits: Tensor, is_allowed: Tensor) -> Tensor:
-    """Return the log probabilities of the allowed choices, -inf for the others."""
-    return torch.log_softmax(logits.masked_fill(~is_allowed, -torch.inf), 1)
-
-
 def graphs_of(data: GraphDecisions, index: np.ndarray, levels: np.ndarray, is_all: bool) -> Graphs:
-    """The decisions with these indices as tensors.
-
-    Args:
-        data: recorded decisions.
-        index: int64[B].
-        levels: int64[num_levels], the limits to choose from.
-        is_all: whether only the last limit is possible, because the network chooses none.
+    """The decisions with these indices as tensors; with `is_all` only the last limit is possible,
+    because the network chooses none.
     """
     table = data.table
     num_jobs = table.num_jobs[index]
     jobs = _ranges(table.first_job[index], num_jobs)
-    owner = np.repeat(np.arange(len(index)), num_jobs)
     sizes = table.num_listed[jobs]
     rows = table.listed[_ranges(table.first_listed[jobs], sizes)]
     job = np.repeat(np.arange(len(jobs)), sizes)
-    # A limit must exceed what the job holds already. Without limits, only the last counts.
-    columns = np.arange(len(levels))
-    possible = (levels > table.held[index][:, None]) & (columns <= table.last_level[index][:, None])
-    if is_all:
-        possible = np.repeat(levels[None, :] == levels[-1], len(index), 0)
-    edges = _edges(data, jobs, job, table.stage_index[rows])
+    last = np.repeat(levels[None, :] == levels[-1], len(index), 0)
     num_options = table.num_options[index]
     options = _ranges(table.first_option[index], num_options)
     option_owner = np.repeat(np.arange(len(index)), num_options)
     # Each option's job, and the first stage of every job, among the rows of this batch.
     option_job = (np.cumsum(num_jobs) - num_jobs)[option_owner] + table.option_job[options]
     first_stage = np.cumsum(sizes) - sizes
-    tensor = torch.from_numpy
-    return Graphs(
-        x=tensor(table.x[rows]),
-        job=tensor(job),
-        owner=tensor(owner),
-        edges=[(tensor(p), tensor(c)) for p, c in edges],
-        option=tensor(first_stage[option_job] + table.option_stage[options]),
-        option_owner=tensor(option_owner),
-        option_x=tensor(table.option_x[options]),
-        chosen=tensor(np.cumsum(num_options) - num_options + table.choice[index]),
-        level=tensor(table.level[index]),
-        can_limit=tensor(possible),
-        limit_x=tensor(table.limit_x[index]),
-        class_choice=tensor(table.class_choice[index]),
-        can_class=tensor(table.can_class[index]),
-        class_x=tensor(table.class_x[index]),
-        idle_choice=tensor(table.idle_choice[index]),
-        can_idle=tensor(table.can_idle[index]),
-    )
+    arrays = {
+        "x": table.x[rows],
+        "job": job,
+        "owner": np.repeat(np.arange(len(index)), num_jobs),
+        "option": first_stage[option_job] + table.option_stage[options],
+        "option_owner": option_owner,
+        "option_x": table.option_x[options],
+        "chosen": np.cumsum(num_options) - num_options + table.choice[index],
+        "can_limit": last if is_all else table.can_limit[index],
+    }
+    for name in ("level", "limit_x", "class_choice", "can_class", "class_x", "idle_choice"):
+        arrays[name] = getattr(table, name)[index]
+    arrays["can_idle"] = table.can_idle[index]
+    edges = _edges(data, jobs, job, table.stage_index[rows])
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return Graphs(edges=edges, **tensors)
 
 
 def _ranges(first: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -299,24 +210,22 @@ def _ranges(first: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 def _edges(
     data: GraphDecisions, jobs: np.ndarray, job: np.ndarray, stage_index: np.ndarray
-) -> list[tuple[np.ndarray, np.ndarray]]:
+) -> list[tuple[Tensor, Tensor]]:
     """The edges (parent rows, child rows) among unfinished stages, grouped by parents' height."""
     by_height: dict[int, list[tuple[int, int]]] = {}
     row_of = {
         (int(j), int(s)): row for row, (j, s) in enumerate(zip(job, stage_index, strict=True))
     }
     for at, profile in enumerate(data.table.structure[jobs]):
+        own = slice(data.edges.first[profile], data.edges.first[profile + 1])
+        pairs = list(zip(data.edges.parent[own], data.edges.child[own], strict=True))
         height: dict[int, int] = {}
-        for edge in range(data.edges.first[profile], data.edges.first[profile + 1]):
-            parent = int(data.edges.parent[edge])
-            child = int(data.edges.child[edge])
-            # The edges of a job are in the order of their parents' heights.
+        # The edges of a job are in the order of their parents' heights.
+        for parent, child in pairs:
             height[parent] = max(height.get(parent, 0), height.get(child, 0) + 1)
-        for edge in range(data.edges.first[profile], data.edges.first[profile + 1]):
-            parent = int(data.edges.parent[edge])
-            child = int(data.edges.child[edge])
+        for parent, child in pairs:
             if (at, parent) in row_of and (at, child) in row_of:
                 pair = (row_of[at, parent], row_of[at, child])
                 by_height.setdefault(height[parent], []).append(pair)
-    tables = [np.array(by_height[h], np.int64).T.copy() for h in sorted(by_height)]
+    tables = [torch.tensor(by_height[h]).T for h in sorted(by_height)]
     return [(table[0], table[1]) for table in tables]

@@ -1,10 +1,12 @@
 """The heads for executor classes and idle slots: compiled equals batched, masks, and training."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from parcae.cluster.decision import Decision
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.kernels.features import critical_ms
@@ -18,7 +20,7 @@ from parcae.decima.graph.layout import (
     shapes,
 )
 from parcae.decima.graph.policy import DecimaPolicy
-from parcae.decima.kernels.classes import best_fitting
+from parcae.decima.kernels.queries import best_fitting
 from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
@@ -47,16 +49,14 @@ _CONFIG = SimulationConfig(executor_classes=_CLASSES)
 
 def _with_memory(workload: Workload) -> Workload:
     rng = np.random.default_rng(3)
-    drawn = [
-        tuple(replace(stage, memory=1.0 - float(rng.random())) for stage in job.stages)
+    jobs = [
+        replace(
+            job,
+            stages=tuple(replace(stage, memory=1.0 - float(rng.random())) for stage in job.stages),
+        )
         for job in workload.jobs
     ]
-    return Workload(
-        "made up",
-        tuple(
-            replace(job, stages=stages) for job, stages in zip(workload.jobs, drawn, strict=True)
-        ),
-    )
+    return Workload("made up", tuple(jobs))
 
 
 _WORKLOAD = _with_memory(made_up(12, 8.0))
@@ -74,16 +74,30 @@ def _stirred(family: DecimaFamily) -> Weights:
     }
 
 
+def _decisions(simulator: Simulator, policy: DecimaPolicy) -> Iterator[Decision]:
+    """The decisions of a whole run."""
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        yield (decision := policy.decide(simulator.observe()))
+        simulator.step(decision)
+    assert simulator.status is Status.COMPLETE
+
+
+def _alone(config: SimulationConfig, *stages: StageSpec) -> Simulator:
+    """A run of one job that has just begun."""
+    workload = Workload("one", (JobSpec("one", stages),))
+    sequence = JobSequence(workload, np.zeros(1, np.int64), np.zeros(1, np.int64))
+    simulator = Simulator(sequence, config, 0)
+    simulator.start()
+    return simulator
+
+
 @pytest.mark.parametrize("features", [FeatureSet.RELATIVE, FeatureSet.JOBS])
 def test_relative_features_know_no_unit_of_time(features: FeatureSet) -> None:
     settings = DecimaSettings(features=features)
     config = SimulationConfig(num_executors=12)
-    slower = config.model_copy(
-        update={
-            "moving_delay_ms": 10 * config.moving_delay_ms,
-            "warmup_delay_ms": 10 * config.warmup_delay_ms,
-        }
-    )
+    names = ("moving_delay_ms", "warmup_delay_ms")
+    slower = config.model_copy(update={name: 10 * getattr(config, name) for name in names})
     workload = random_dags(RandomDags(num_jobs=10), np.random.default_rng(3))
     ends = []
     weights = _stirred(DecimaFamily(Scenario(workload, config, "batch", 8), settings))
@@ -96,113 +110,68 @@ def test_relative_features_know_no_unit_of_time(features: FeatureSet) -> None:
 
 
 def test_what_is_switched_off_takes_no_weights() -> None:
-    plain = shapes(DecimaSettings(), 50)
-    both = shapes(DecimaSettings(executor_classes=True, idle_lengths=10), 50)
-    assert not any(name.startswith(("class", "idle")) for name in plain)
-    assert {name.partition(".")[0] for name in both} - {
-        name.partition(".")[0] for name in plain
-    } == {"class", "idle"}
-    assert sum(int(np.prod(shape)) for shape in plain.values()) == 8_386
-
-
-def test_one_set_of_weights_decides_on_clusters_of_any_size_and_number_of_classes() -> None:
-    settings = DecimaSettings(executor_classes=True)
-    weights = {
-        size: initial_weights(
-            np.random.default_rng(0), settings, len(decima_levels(size, settings))
-        )
-        for size in (12, 3_000)
-    }
-    assert {n: a.shape for n, a in weights[12].items()} == {
-        n: a.shape for n, a in weights[3_000].items()
-    }
-    for classes in (
-        _CLASSES[3:],
-        _CLASSES,
-        (ExecutorClass(5, memory=0.6), ExecutorClass(7, memory=1.0)),
-    ):
-        config = SimulationConfig(executor_classes=classes)
-        simulator = Simulator(_STREAM.sequence(2), config, 2)
-        policy = DecimaPolicy("decima", weights[12], settings, config.total_executors)
-        simulator.start()
-        while simulator.status is Status.NEEDS_DECISION:
-            decision = policy.decide(simulator.observe())
-            assert decision.executor_class in range(len(classes)) or decision.stage == NO_STAGE
-            simulator.step(decision)
-        assert simulator.status is Status.COMPLETE
-
-
-def _one_by_one(*stages: StageSpec) -> JobSpec:
-    return JobSpec(
-        "chain",
-        tuple(
-            replace(stage, parents=(row - 1,) if row else ()) for row, stage in enumerate(stages)
-        ),
+    plain, both = (
+        {name.partition(".")[0] for name in shapes(settings, 50)}
+        for settings in (DecimaSettings(), DecimaSettings(executor_classes=True, idle_lengths=10))
     )
+    assert both - plain == {"class", "idle"}
+    assert plain < both
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [_CLASSES[3:], _CLASSES, (ExecutorClass(5, memory=0.6), ExecutorClass(7, memory=1.0))],
+)
+def test_one_set_of_weights_decides_on_clusters_of_any_size_and_number_of_classes(
+    classes: tuple[ExecutorClass, ...],
+) -> None:
+    settings = DecimaSettings(executor_classes=True)
+    weights, large = (
+        initial_weights(np.random.default_rng(0), settings, len(decima_levels(size, settings)))
+        for size in (12, 3_000)
+    )
+    assert {n: a.shape for n, a in weights.items()} == {n: a.shape for n, a in large.items()}
+    config = SimulationConfig(executor_classes=classes)
+    policy = DecimaPolicy("decima", weights, settings, config.total_executors)
+    for decision in _decisions(Simulator(_STREAM.sequence(2), config, 2), policy):
+        assert decision.executor_class in range(len(classes)) or decision.stage == NO_STAGE
+
+
+_AT_ONCE = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
 
 
 def test_the_critical_path_of_what_is_left_shrinks_as_tasks_start() -> None:
-    job = _one_by_one(
-        StageSpec(4, TaskDurations.constant(1_000)), StageSpec(1, TaskDurations.constant(5_000))
-    )
-    sequence = JobSequence(Workload("chain", (job,)), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    simulator = Simulator(
-        sequence, SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0), 0
-    )
-    simulator.start()
+    first = StageSpec(4, TaskDurations.constant(1_000))
+    second = StageSpec(1, TaskDurations.constant(5_000), parents=(0,))
+    simulator = _alone(_AT_ONCE, first, second)
     assert critical_ms(simulator.observe(), 0) == 9_000.0
     simulator.state.stages.num_started[0] = 3
     assert critical_ms(simulator.observe(), 0) == 6_000.0
 
 
-def _idle(stage: StageSpec, executors: int) -> tuple[Simulator, DecimaPolicy]:
-    sequence = JobSequence(
-        Workload("one", (JobSpec("one", (stage,)),)), np.zeros(1, np.int64), np.zeros(1, np.int64)
-    )
-    simulator = Simulator(
-        sequence, SimulationConfig(num_executors=executors, moving_delay_ms=0, warmup_delay_ms=0), 0
-    )
-    simulator.start()
+def _slots(simulator: Simulator, *limits_and_lengths: tuple[int, int]) -> list[int]:
+    """The times to the ends of idle slots before stage 0, of so many tenths."""
     settings = DecimaSettings(idle_lengths=10)
-    return simulator, DecimaPolicy(
-        "d", initial_weights(np.random.default_rng(0), settings, executors), settings, executors
-    )
+    weights = initial_weights(np.random.default_rng(0), settings, 4)
+    network = DecimaPolicy("d", weights, settings, 4).network
+    view = simulator.observe()
+    return [hold_ms(view, network, 0, limit, length) for limit, length in limits_and_lengths]
 
 
 def test_idle_slots_are_tenths_of_the_stage_and_end_no_later_when_decided_again() -> None:
-    simulator, policy = _idle(StageSpec(1, TaskDurations.constant(50_000)), 4)
+    config = _AT_ONCE.model_copy(update={"num_executors": 4})
+    simulator = _alone(config, StageSpec(1, TaskDurations.constant(50_000)))
     state = simulator.state
-    network = policy.network
-    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 1, 5, 10)] == [
-        0,
-        5_000,
-        25_000,
-        50_000,
-    ]
+    assert _slots(simulator, (1, 0), (1, 1), (1, 5), (1, 10)) == [0, 5_000, 25_000, 50_000]
     state.stages.hold_from_ms[0] = 0
     state.stages.hold_until_ms[0] = 30_000
     state.now.clock_ms[0] = 20_000
-    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 4, 5, 10)] == [
-        0,
-        0,
-        5_000,
-        30_000,
-    ]
+    assert _slots(simulator, (1, 0), (1, 4), (1, 5), (1, 10)) == [0, 0, 5_000, 30_000]
     state.now.clock_ms[0] = 30_000
-    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 5, 10)] == [
-        0,
-        0,
-        0,
-    ]
-
-
-def test_a_stage_of_many_tasks_is_as_long_as_its_executors_need() -> None:
-    simulator, policy = _idle(StageSpec(8, TaskDurations.constant(10_000)), 4)
-    assert [hold_ms(simulator.observe(), policy.network, 0, limit, 10) for limit in (1, 2, 4)] == [
-        80_000,
-        40_000,
-        20_000,
-    ]
+    assert _slots(simulator, (1, 0), (1, 5), (1, 10)) == [0, 0, 0]
+    # A stage of many tasks is as long as its executors need.
+    many = _alone(config, StageSpec(8, TaskDurations.constant(10_000)))
+    assert _slots(many, (1, 10), (2, 10), (4, 10)) == [80_000, 40_000, 20_000]
 
 
 def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do() -> None:
@@ -212,13 +181,8 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
     data = collected(scenario, family, weights, seed=0, num_groups=1, capacity=400)
     assert 0.0 < float((data.table.idle_choice > 0).mean()) < 0.3
     simulator = Simulator(scenario.sequence(1), scenario.config, 1)
-    policy = family.policy(weights)
-    simulator.start()
-    while simulator.status is Status.NEEDS_DECISION:
-        decision = policy.decide(simulator.observe())
-        assert decision.hold_ms == 0
-        assert decision.executor_class == ANY_CLASS
-        simulator.step(decision)
+    for decision in _decisions(simulator, family.policy(weights)):
+        assert (decision.hold_ms, decision.executor_class) == (0, ANY_CLASS)
 
 
 def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
@@ -236,10 +200,7 @@ def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
 
 
 def test_the_best_fitting_class_is_the_smallest_that_is_asked_about_and_large_enough() -> None:
-    job = JobSpec("one", (StageSpec(9, TaskDurations.constant(1_000), memory=0.3),))
-    sequence = JobSequence(Workload("one", (job,)), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    simulator = Simulator(sequence, _CONFIG, 0)
-    simulator.start()
+    simulator = _alone(_CONFIG, StageSpec(9, TaskDurations.constant(1_000), memory=0.3))
     assert best_fitting(simulator.observe(), 0) == 1
     simulator.state.source_count[1] = 0
     assert best_fitting(simulator.observe(), 0) == 2
@@ -250,17 +211,9 @@ def test_the_best_fitting_class_is_the_smallest_that_is_asked_about_and_large_en
 def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(  # type: ignore[no-untyped-def]
     tmp_path,
 ) -> None:
-    config = TrainConfig(
-        num_groups=1,
-        group_size=2,
-        capacity=64,
-        minibatch=256,
-        select_every=2,
-        num_selection=2,
-        imitation=0.5,
-        window_s=60.0,
-        early_gap=2.0,
-    )
+    sizes = {"num_groups": 1, "group_size": 2, "capacity": 64, "minibatch": 256}
+    often = {"select_every": 2, "num_selection": 2, "imitation": 0.5}
+    config = TrainConfig(**sizes, **often, window_s=60.0, early_gap=2.0)  # type: ignore[arg-type]
     decima = DecimaSettings(
         executor_classes=True, idle_lengths=4, critical_path=True, average_width=True
     )
@@ -315,17 +268,12 @@ def test_imitation_collects_less_at_a_time_where_executors_differ() -> None:
 
 def test_an_idle_slot_that_outlasts_a_window_goes_on_in_the_next() -> None:
     job = JobSpec("long", (StageSpec(1, TaskDurations.constant(50_000)),))
-    config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
-    scenario = Scenario(Workload("long", (job,)), config, "batch", 2)
+    scenario = Scenario(Workload("long", (job,)), _AT_ONCE, "batch", 2)
     family = DecimaFamily(scenario, DecimaSettings(idle_lengths=2))
     weights = family.initial_weights(np.random.default_rng(0))
     weights[NO_SLOT_NAME] = np.full(1, -50.0, np.float32)
-    worker = RolloutWorker(
-        Setup(
-            scenario, family, TrainConfig(num_groups=1, group_size=2, window_s=20.0, capacity=64)
-        ),
-        seed=0,
-    )
+    config = TrainConfig(num_groups=1, group_size=2, window_s=20.0, capacity=64)
+    worker = RolloutWorker(Setup(scenario, family, config), seed=0)
     network = family.policy(weights).network
     ends = [[r.is_complete for r in group] for _ in range(3) for group in worker.collect(network)]
     assert ends == [[False, False]] * 3

@@ -48,14 +48,11 @@ def _by_name(network: torch.nn.Module) -> dict[str, torch.Tensor]:
             name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             for name, parameter in network.by_name().items()
         }
-    assert network.flat.grad is not None
+    by_name = places(shapes(network.settings, len(network.limits))).items()
     gradient = network.flat.grad
+    assert gradient is not None
     critic = {f"critic.{name}": p.grad for name, p in network.critic.named_parameters()}
-    shape_by_name = shapes(network.settings, len(network.limits))
-    parts = {
-        name: gradient[place].view(shape) for name, (place, shape) in places(shape_by_name).items()
-    }
-    return parts | critic
+    return {name: gradient[place].view(shape) for name, (place, shape) in by_name} | critic
 
 
 @pytest.mark.parametrize(("scenario", "switches"), _CASES)

@@ -1,5 +1,7 @@
 """The compiled networks against the batched ones, and with and without kept embeddings."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,6 @@ from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.corrector.kernels import NUM_WEIGHTS
 from parcae.decima.graph.family import DecimaFamily, edges_of, stage_heights
 from parcae.decima.graph.layout import DecimaSettings, shapes
-from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.learning.family import Family
 from parcae.decima.rule.policy import RulePolicy, start_parameters
 from parcae.learning.scenario import Scenario
@@ -100,33 +101,21 @@ def test_decima_with_kept_embeddings_decides_as_one_that_forgets(
 
 
 def test_a_policy_that_is_asked_step_by_step_plays_as_in_one_call() -> None:
-    class StepByStep:
-        name = "steps"
-
-        def __init__(self, inner: DecimaPolicy) -> None:
-            self.decide = inner.decide
-
     family = DecimaFamily(_STREAM, DecimaSettings(knows_gap=True))
     policy = family.policy(_stirred(family.initial_weights(np.random.default_rng(0))))
     sequence = _STREAM.sequence(9)
     whole = simulate(sequence, policy, _CONFIG, 9)
-    steps = simulate(sequence, StepByStep(policy), _CONFIG, 9)  # type: ignore[arg-type]
+    by_step = SimpleNamespace(name="steps", decide=policy.decide)
+    steps = simulate(sequence, by_step, _CONFIG, 9)  # type: ignore[arg-type]
     assert whole.completion_ms.tolist() == steps.completion_ms.tolist()
 
 
 def test_the_networks_have_the_stated_numbers_of_parameters() -> None:
-    sizes = {name: int(np.prod(shape)) for name, shape in shapes(DecimaSettings(), 50).items()}
-    assert sum(sizes.values()) == 8_386
-    assert (
-        sum(v.size for n, v in _parcae_weights().items() if not n.startswith("value"))
-        == NUM_WEIGHTS
-    )
-
-
-def _parcae_weights() -> Weights:
-    return CorrectorFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0)).initial_weights(
-        np.random.default_rng(0)
-    )
+    assert sum(int(np.prod(shape)) for shape in shapes(DecimaSettings(), 50).values()) == 8_386
+    family = CorrectorFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0))
+    weights = family.initial_weights(np.random.default_rng(0))
+    sizes = {name: array.size for name, array in weights.items() if not name.startswith("value")}
+    assert sum(sizes.values()) == NUM_WEIGHTS
 
 
 def test_decima_goes_on_with_the_critic_that_it_starts_from() -> None:
@@ -146,16 +135,4 @@ def test_heights_are_longest_paths_to_a_leaf() -> None:
         assert heights[stage] == max((heights[child] + 1 for child in children), default=0)
     assert edges_of(_WORKLOAD).first[-1] == sum(
         len(stage.parents) for job in _WORKLOAD.jobs for stage in job.stages
-    )
-
-
-def test_decide_leaves_the_observation_as_it_was() -> None:
-    family = DecimaFamily(_BATCH, DecimaSettings())
-    policy = family.policy(family.initial_weights(np.random.default_rng(0)))
-    simulator = Simulator(_BATCH.sequence(1), _CONFIG, 1)
-    simulator.start()
-    before = [np.array(table) for table in simulator.state]
-    policy.decide(simulator.observe())
-    assert all(
-        (old == np.array(new)).all() for old, new in zip(before, simulator.state, strict=True)
     )

@@ -22,6 +22,7 @@ from parcae.decima.learning.simulators import (
 from parcae.decima.rule.policy import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
+from parcae.policies.networks.records import trimmed
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
@@ -59,9 +60,8 @@ class _Elsewhere:
     def _play(self, share: RolloutShare, network: Any, teacher: Teacher | None) -> PlayedRollouts:
         share = pickle.loads(pickle.dumps(share))
         played = Simulators(self._setup, len(share)).play(share, 0, network, teacher)
-        trimmed = self._setup.family.trimmed
         return PlayedRollouts(
-            [Rollout(trimmed(r), r.is_complete) for r in played.rollouts], played.end
+            [Rollout(trimmed(r.record), r.is_complete) for r in played.rollouts], played.end
         )
 
 
@@ -163,8 +163,8 @@ _BURSTS = Scenario(_WORKLOAD, SimulationConfig(num_executors=4), "bursts:3s", 12
 @pytest.mark.parametrize(
     ("family", "count", "table"),
     [
-        (DecimaFamily(_BURSTS, DecimaSettings()), "num_jobs", "state"),
-        (CorrectorFamily(_BURSTS, start_parameters(), (2, 2, 2)), "num_rows", "rows"),
+        (DecimaFamily(_BURSTS, DecimaSettings()), "all_jobs", "state"),
+        (CorrectorFamily(_BURSTS, start_parameters(), (2, 2, 2)), "all_rows", "rows"),
     ],
     ids=["decima", "corrector"],
 )

@@ -54,44 +54,44 @@ def _begun(settings: DecimaSettings = _SETTINGS) -> tuple[Simulator, DecimaPolic
     return simulator, DecimaPolicy("decima", weights, settings, 8, magnitudes, curves)
 
 
-def test_what_the_scores_know_of_a_stage() -> None:
-    simulator, policy = _begun()
+def _scored(settings: DecimaSettings = _SETTINGS) -> list[dict[Direct, float]]:
+    """What the scores know directly of each stage that may be chosen."""
+    simulator, policy = _begun(settings)
     view = simulator.observe()
     work = policy.tables_for(*size_of(view)).work
     embed(view, policy.network, work)
     count = int(score_stages(view, policy.network, work))
-    first, *others = work.stage[:count].tolist()
-    assert first == 0
-    small = dict(zip(Direct, work.direct[0].tolist(), strict=True))
-    large = dict(zip(Direct, work.direct[count - 1].tolist(), strict=True))
-    assert others[-1] == 2
+    assert (work.stage[0], work.stage[count - 1]) == (0, 2)
+    return [dict(zip(Direct, row.tolist(), strict=True)) for row in work.direct[:count]]
+
+
+def test_what_the_scores_know_of_a_stage() -> None:
+    small, *_, large = _scored()
     # The mean work is 24 s; 48 s remain; all eight executors are offered and belong to no job.
     expected = {
         Direct.OFFERED: math.log(9),
         Direct.IS_GLOBAL: 1.0,
         Direct.JOBS: math.log(2),
         Direct.TOTAL: math.log(2.001),
-        Direct.IS_LOCAL: 0.0,
         Direct.REMAINING: math.log(0.501),
-        Direct.RANK: 0.0,
-        Direct.STARTED: 0.0,
-        Direct.HELD: 0.0,
         Direct.WORTH: math.log(0.501),
-        Direct.IS_RUNNABLE: 1.0,
-        Direct.PATH: 1.0,
-        Direct.DEMAND: 1.0,
         Direct.WAVES: math.log(2),
-        Direct.ROUNDING: 0.0,
         Direct.TASK: math.log(11),
-        Direct.OF_SIBLINGS: 1.0,
         Direct.OF_JOB: 2 / 3,
+        **dict.fromkeys((Direct.IS_LOCAL, Direct.RANK, Direct.STARTED, Direct.HELD), 0.0),
+        **dict.fromkeys((Direct.IS_RUNNABLE, Direct.PATH, Direct.DEMAND), 1.0),
+        Direct.ROUNDING: 0.0,
+        Direct.OF_SIBLINGS: 1.0,
     }
     assert {feature: small[feature] for feature in expected} == pytest.approx(expected, rel=1e-5)
-    assert large[Direct.RANK] == 0.5
-    assert large[Direct.REMAINING] == pytest.approx(math.log(1.501), rel=1e-5)
     # 36 tasks on 8 executors.
-    assert large[Direct.WAVES] == pytest.approx(math.log1p(36 / 8), rel=1e-5)
-    assert large[Direct.ROUNDING] == 0.5
+    expected = {
+        Direct.RANK: 0.5,
+        Direct.REMAINING: math.log(1.501),
+        Direct.WAVES: math.log1p(36 / 8),
+        Direct.ROUNDING: 0.5,
+    }
+    assert {feature: large[feature] for feature in expected} == pytest.approx(expected, rel=1e-5)
     # At a high price of executors fewer suit a job.
     assert 1.0 >= small[Direct.LEVEL_CHEAP] >= small[Direct.LEVEL_DEAREST] > 0.0
 
@@ -106,12 +106,7 @@ def test_jobs_that_are_drawn_more_often_weigh_more_in_the_mean_job() -> None:
 
 
 def test_a_cluster_with_more_jobs_than_in_training_looks_as_if_it_had_no_more() -> None:
-    simulator, policy = _begun(DecimaSettings.model_validate({"features": "jobs", "most_jobs": 1}))
-    view = simulator.observe()
-    work = policy.tables_for(*size_of(view)).work
-    embed(view, policy.network, work)
-    score_stages(view, policy.network, work)
-    found = dict(zip(Direct, work.direct[0].tolist(), strict=True))
+    found = _scored(DecimaSettings.model_validate({"features": "jobs", "most_jobs": 1}))[0]
     # One job of the mean work, 24 s; its rank among both jobs stays.
     expected = {Direct.JOBS: 0.0, Direct.OPEN: 0.0, Direct.TOTAL: math.log(1.001), Direct.RANK: 0.0}
     assert {feature: found[feature] for feature in expected} == pytest.approx(expected, abs=1e-6)

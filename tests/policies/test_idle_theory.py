@@ -19,7 +19,6 @@ from parcae.decima.idle.theory import (
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.workload import JobSequence
 from tests.conftest import arriving, job
 
 _ALONE = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
@@ -41,15 +40,21 @@ def test_an_idle_slot_pays_below_half_the_difference_of_lengths_and_not_at_it() 
     assert not idle_pays(10.0, 50.0, 1.0)
 
 
-def test_the_average_jct_of_two_jobs_is_that_of_the_schedule_by_hand() -> None:
-    assert average_jct(50.0, 10.0, 5.0) == (50 + 55) / 2
-    assert average_jct(50.0, 10.0, 5.0, slot=5.0) == (65 + 10) / 2
-    # Job 1 would wait for job 2 anyway.
-    assert average_jct(50.0, 10.0, 5.0, slot=15.0) == (65 + 10) / 2
-    assert average_jct(50.0, 10.0, 5.0, slot=25.0) == (75 + 10) / 2
-    # The slot ends before job 2 comes.
-    assert average_jct(50.0, 10.0, 5.0, slot=3.0) == (53 + 58) / 2
-    assert average_jct(50.0, 10.0, 90.0, slot=3.0) == (53 + 10) / 2
+@pytest.mark.parametrize(
+    ("gap", "slot", "jct"),
+    [
+        (5.0, 0.0, (50 + 55) / 2),
+        (5.0, 5.0, (65 + 10) / 2),
+        (5.0, 15.0, (65 + 10) / 2),  # job 1 would wait for job 2 anyway
+        (5.0, 25.0, (75 + 10) / 2),
+        (5.0, 3.0, (53 + 58) / 2),  # the slot ends before job 2 comes
+        (90.0, 3.0, (53 + 10) / 2),
+    ],
+)
+def test_the_average_jct_of_two_jobs_is_that_of_the_schedule_by_hand(
+    gap: float, slot: float, jct: float
+) -> None:
+    assert average_jct(50.0, 10.0, gap, slot=slot) == jct
 
 
 @pytest.mark.parametrize("distribution", _LENGTHS)
@@ -85,32 +90,21 @@ def test_the_closed_form_for_exponential_gaps_is_what_a_search_finds(
 def test_gaps_may_be_short_beside_the_lengths_of_jobs() -> None:
     # exp(50,000 / 10) exceeds a float64. Job 2 comes almost at once: the slot lasts until the
     # shortest job 2 is done.
-    fixed, both = (
-        DiscreteDistribution((50_000.0,), (1.0,)),
-        DiscreteDistribution((10_000.0, 50_000.0), (0.5, 0.5)),
-    )
+    fixed = DiscreteDistribution((50_000.0,), (1.0,))
+    both = DiscreteDistribution((10_000.0, 50_000.0), (0.5, 0.5))
     assert best_slot_exponential(200_000.0, 10.0, fixed) == pytest.approx(50_000.0)
     assert best_slot_exponential(200_000.0, 10.0, both) == pytest.approx(10_000.0)
 
 
 def test_the_slots_of_the_synthetic_data_set() -> None:
-    fixed, both = _LENGTHS[:2]
-    assert best_slot_exponential(50.0, 10.0, fixed) == pytest.approx(
-        10 * np.log(4 - 2 + np.exp(-5) + np.e)
-    )
-    assert best_slot_exponential(50.0, 10.0, both) == pytest.approx(10.0495, abs=1e-4)
-    gains = [
-        expected_average_jct(50.0, 0.0, stats.expon(scale=10.0), distribution)
-        - expected_average_jct(
-            50.0,
-            best_slot_exponential(50.0, 10.0, distribution),
-            stats.expon(scale=10.0),
-            distribution,
-        )
-        for distribution in (fixed, both)
-    ]
-    assert gains == pytest.approx([7.2693, 0.0213], abs=1e-3)
-    assert best_slot_exponential(10.0, 10.0, both) == 0.0
+    gaps = stats.expon(scale=10.0)
+    of_fixed = 10 * np.log(4 - 2 + np.exp(-5) + np.e)
+    for lengths, slot, gain in zip(_LENGTHS, (of_fixed, 10.0495), (7.2693, 0.0213), strict=False):
+        best = best_slot_exponential(50.0, 10.0, lengths)
+        assert best == pytest.approx(slot, abs=1e-4)
+        costs = [expected_average_jct(50.0, one, gaps, lengths) for one in (0.0, best)]
+        assert costs[0] - costs[1] == pytest.approx(gain, abs=1e-3)
+    assert best_slot_exponential(10.0, 10.0, _LENGTHS[1]) == 0.0
 
 
 def test_where_slots_are_decided_anew_the_best_ends_with_the_next_arrival_or_never_begins() -> None:
@@ -165,53 +159,55 @@ def test_a_slot_before_a_stage_gains_what_one_before_the_job_cannot() -> None:
     assert run(first, slot, other, second, third) == [40_001, 10_000]
 
 
-def _stream(
-    config: SimulationConfig, last: tuple[int, ...], num_short: int = 12
-) -> tuple[Simulator, JobSequence]:
+def _stream(config: SimulationConfig, last: tuple[int, ...], num_short: int = 12) -> Simulator:
     """Short jobs every 10 s, then long ones at the given times; the simulator stands where the last
     of them has come.
     """
     jobs = [(_SHORT, 10_000 * row) for row in range(num_short)] + [(_LONG, at) for at in last]
-    sequence = arriving(*jobs)
-    simulator = Simulator(sequence, config, 0)
+    simulator = Simulator(arriving(*jobs), config, 0)
     base = make_policy("fifo", config.total_executors)
     simulator.start()
     while simulator.state.now.num_jobs[0] < len(jobs):
         simulator.step(base.decide(simulator.observe()))
-    return simulator, sequence
+    return simulator
+
+
+def _hold_ms(simulator: Simulator, name: str = "idle-theory") -> int:
+    policy = make_policy(name, len(simulator.state.executors))
+    return policy.decide(simulator.observe()).hold_ms
 
 
 def test_the_policy_waits_before_a_long_job_where_short_ones_come_all_the_time() -> None:
-    simulator, _ = _stream(_ALONE, (125_000,))
+    simulator = _stream(_ALONE, (125_000,))
     decision = make_policy("idle-theory", 1).decide(simulator.observe())
     assert arrival_rate(simulator.state) == pytest.approx(12 / 125_000)
     assert (decision.stage, decision.limit, decision.hold_ms) == (12, 1, 50_000)
-    theorem = make_policy("idle-theory:alone", 1).decide(simulator.observe()).hold_ms
     distribution = DiscreteDistribution((10.0, 50.0), (12 / 13, 1 / 13))
-    assert theorem / 1e3 == pytest.approx(
-        best_slot_exponential(50.0, 125 / 12, distribution), abs=2e-3
-    )
+    theorem = best_slot_exponential(50.0, 125 / 12, distribution)
+    assert _hold_ms(simulator, "idle-theory:alone") / 1e3 == pytest.approx(theorem, abs=2e-3)
     simulator.step(decision)
     assert simulator.state.now.clock_ms[0] == 175_000
     # A stage has one slot.
-    assert make_policy("idle-theory", 1).decide(simulator.observe()).hold_ms == 0
+    assert _hold_ms(simulator) == 0
 
 
-def test_it_does_not_wait_before_a_short_job_for_two_jobs_or_without_knowing_the_arrivals() -> None:
-    few, _ = _stream(_ALONE, (95_000,), num_short=9)
-    assert make_policy("idle-theory", 1).decide(few.observe()).hold_ms == 0
-    free, _ = _stream(_PAIR, (125_000,))
-    assert free.state.now.num_idle[0] == 2
-    assert make_policy("idle-theory", 2).decide(free.observe()).hold_ms == 0
-    two, _ = _stream(_ALONE, (112_000, 113_000))
-    assert two.state.now.num_schedulable[0] == 2
-    assert make_policy("idle-theory", 1).decide(two.observe()).hold_ms == 0
-    short, _ = _stream(_ALONE, ())
-    assert make_policy("idle-theory", 1).decide(short.observe()).hold_ms == 0
+@pytest.mark.parametrize(
+    ("config", "last", "num_short"),
+    [
+        (_ALONE, (95_000,), 9),  # too few arrivals
+        (_PAIR, (125_000,), 12),  # both executors are idle
+        (_ALONE, (112_000, 113_000), 12),  # two jobs wait
+        (_ALONE, (), 12),  # the job is short
+    ],
+)
+def test_it_does_not_wait_before_a_short_job_for_two_jobs_or_without_knowing_the_arrivals(
+    config: SimulationConfig, last: tuple[int, ...], num_short: int
+) -> None:
+    assert _hold_ms(_stream(config, last, num_short)) == 0
 
 
 def test_with_another_executor_it_waits_only_until_that_one_is_near() -> None:
-    simulator, _ = _stream(_PAIR, (125_000, 126_000))
+    simulator = _stream(_PAIR, (125_000, 126_000))
     state = simulator.state
     rate = arrival_rate(state)
     assert next_free_ms(state) == 49_000
@@ -219,9 +215,7 @@ def test_with_another_executor_it_waits_only_until_that_one_is_near() -> None:
     # 14/12 / ... s are left.
     left = 10_000 + 14 / 12 / rate
     assert slot_among_ms(state, rate, 50_000.0, 49_000.0) == pytest.approx(49_000 - left, abs=1.0)
-    assert make_policy("idle-theory", 2).decide(simulator.observe()).hold_ms == pytest.approx(
-        49_000 - left, abs=2
-    )
+    assert _hold_ms(simulator) == pytest.approx(49_000 - left, abs=2)
     assert slot_among_ms(state, rate, 50_000.0, left - 1) == 0.0
     assert slot_among_ms(state, rate, 50_000.0, np.inf) == 50_000.0
     assert slot_alone_ms(state, rate, 10_000.0) == 0.0

@@ -65,13 +65,8 @@ def _add_row(source, row, target, at):
 
 
 @kernel
-def _clear_rows(target, first, last):
-    rows.clear_rows(target, first, last)
-
-
-@kernel
-def _gate_row(gate, target, at, slope):
-    rows.gate_row(gate, target, at, slope)
+def _gate_row(source, row, target, at):
+    rows.gate_row(source, row, target, at)
 
 
 def random(*shape: int) -> np.ndarray:
@@ -130,12 +125,7 @@ def test_rows_of_embeddings():
     wide = random(5, EMBEDDING + 4)
     assert agrees(_copy_row, source, 4, wide[:, 3:], 2)
     assert agrees(_add_row, wide[:, 4:], 1, source, 3)
-    assert agrees(_gate_row, random(7, EMBEDDING), random(7, EMBEDDING), 6, SLOPE)
-
-
-@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 5), (2, 3), (1, 4)])
-def test_clearing_rows(first, last):
-    assert agrees(_clear_rows, random(5, 11), first, last)
+    assert agrees(_gate_row, random(7, EMBEDDING), 3, random(7, EMBEDDING), 6)
 
 
 @pytest.mark.skipif(not numba.config.BOUNDSCHECK, reason="needs NUMBA_BOUNDSCHECK=1")
@@ -145,8 +135,7 @@ def test_bounds_are_checked():
         lambda: _add_row(few, 3, few, 0),
         lambda: _copy_row(few, 0, few, -1),
         lambda: _add_row(few[:, 1:], 0, few, 0),
-        lambda: _gate_row(few, random(4, EMBEDDING), 3, SLOPE),
-        lambda: _clear_rows(few, 1, 4),
+        lambda: _gate_row(few, 3, random(4, EMBEDDING), 3),
         lambda: _rectify(random(5), 6, SLOPE),
         lambda: _copy_numbers(random(5), 3, 3, random(5)),
         lambda: _copy_numbers(random(9), 3, 3, random(2)),
@@ -165,7 +154,5 @@ def test_code_is_refused_for_other_arrays():
     doubles = np.zeros((3, EMBEDDING))
     with pytest.raises(Exception, match="a matrix of float32 is meant"):
         _copy_row(doubles, 0, doubles, 1)
-    with pytest.raises(Exception, match="an array without gaps is meant"):
-        _clear_rows(random(3, EMBEDDING + 1)[:, 1:], 0, 2)
     with pytest.raises(Exception, match="float32 numbers without gaps are meant"):
         _rectify(random(8)[::2], 2, SLOPE)

@@ -16,7 +16,6 @@ from parcae.learning.tune import tune_rule
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.conftest import batch, job, made_up
 
@@ -53,15 +52,11 @@ def test_the_cap_is_where_another_executor_stops_paying() -> None:
     # 100, 26, 25.5, 38, 25.25; of 1000, 251, 250.5, 375.5, 250.25: four executors in any case. A
     # chain, in contrast, gains nothing.
     chain = job("chain", (1, 1_000, ()), (1, 1_000, (0,)))
-    wide = job("wide", (4, 1_000, ()))
-    curves = solo_curves(Workload("w", (wide, chain)), _FREE)
-    sequence = batch(chain)
-    simulator = Simulator(sequence, _FREE, 0)
+    curves = solo_curves(Workload("w", (job("wide", (4, 1_000, ())), chain)), _FREE)
+    simulator = Simulator(batch(chain), _FREE, 0)
     simulator.start()
-    decision = _rule(SoloCurves(curves.levels, curves.stretch[[1, 2]], curves.mean_work_ms)).decide(
-        simulator.observe()
-    )
-    assert decision.limit == 1
+    rule = _rule(SoloCurves(curves.levels, curves.stretch[[1, 2]], curves.mean_work_ms))
+    assert rule.decide(simulator.observe()).limit == 1
 
 
 def test_a_price_counts_the_executors_of_a_level() -> None:
@@ -75,58 +70,52 @@ def test_a_price_counts_the_executors_of_a_level() -> None:
 
 
 def test_the_shortest_remaining_work_is_served_first() -> None:
-    short = job("short", (2, 1_000, ()))
-    long = job("long", (8, 1_000, ()))
-    sequence = batch(long, short)
-    policy = _rule(solo_curves(sequence.workload, _FREE), PRICE=-10.0)
-    trace = simulate(sequence, policy, _FREE, 0)
-    assert trace.completion_ms.tolist()[1] == 1_000
+    sequence = batch(job("long", (8, 1_000, ())), job("short", (2, 1_000, ())))
+    assert _completions(sequence, PRICE=-10.0)[1] == 1_000
 
 
-def _second_after(long: JobSpec, short: JobSpec, arrival_ms: int) -> JobSequence:
-    return JobSequence(Workload("w", (long, short)), np.array([0, 1]), np.array([0, arrival_ms]))
+def _completions(
+    sequence: JobSequence, config: SimulationConfig = _FREE, **parameters: float
+) -> list[int]:
+    policy = _rule(solo_curves(sequence.workload, config), **parameters)
+    completions: list[int] = simulate(sequence, policy, config, 0).completion_ms.tolist()
+    return completions
 
 
 def test_a_reserve_is_kept_from_large_jobs_for_the_small_ones_to_come() -> None:
-    sequence = _second_after(job("long", (8, 10_000, ())), job("short", (1, 1_000, ())), 2_000)
-    curves = solo_curves(sequence.workload, _FREE)
-
-    def completions(**parameters: float) -> list[int]:
-        return simulate(
-            sequence, _rule(curves, PRICE=-10.0, **parameters), _FREE, 0
-        ).completion_ms.tolist()
-
-    assert completions() == [20_000, 21_000]
+    jobs = (job("long", (8, 10_000, ())), job("short", (1, 1_000, ())))
+    sequence = JobSequence(Workload("w", jobs), np.array([0, 1]), np.array([0, 2_000]))
+    assert _completions(sequence, PRICE=-10.0) == [20_000, 21_000]
     # A quarter of four idles, which the short job may not take either.
-    assert completions(RESERVE=2.5) == [30_000, 21_000]
+    assert _completions(sequence, PRICE=-10.0, RESERVE=2.5) == [30_000, 21_000]
     # mean work 40.5 s: log(80 / 40.5) = 0.68; -3.7
-    assert completions(RESERVE=1.0, RESERVE_REMAINING=1.0) == [23_000, 3_000]
+    kept = {"RESERVE": 1.0, "RESERVE_REMAINING": 1.0}
+    assert _completions(sequence, PRICE=-10.0, **kept) == [23_000, 3_000]
 
 
 def test_executors_that_a_job_has_already_are_not_kept_from_it() -> None:
     chain = job("chain", (4, 1_000, ()), (4, 1_000, (0,)))
-    policy = _rule(solo_curves(Workload("w", (chain,)), _FREE), PRICE=-10.0, RESERVE=5.0)
     # Two of four; all its own go on.
-    assert simulate(batch(chain), policy, _FREE, 0).completion_ms.tolist() == [4_000]
+    assert _completions(batch(chain), PRICE=-10.0, RESERVE=5.0) == [4_000]
 
 
-def test_executors_are_kept_from_stages_whose_parents_still_run() -> None:
+@pytest.mark.parametrize(
+    ("parameters", "completions"),
+    [
+        # The second executor waits for the chain's second stage.
+        ({}, [12_000, 24_000]),
+        ({"AHEAD": 1.0}, [14_000, 20_000]),
+        ({"AHEAD": -math.log(5), "AHEAD_WAIT": 1.0}, [14_000, 20_000]),
+        ({"AHEAD": -math.log(20), "AHEAD_WAIT": 1.0}, [12_000, 24_000]),
+    ],
+)
+def test_executors_are_kept_from_stages_whose_parents_still_run(
+    parameters: dict[str, float], completions: list[int]
+) -> None:
     chain = job("chain", (1, 10_000, ()), (4, 1_000, (0,)))
-    other = job("other", (4, 6_000, ()))
+    sequence = batch(chain, job("other", (4, 6_000, ())))
     config = _FREE.model_copy(update={"num_executors": 2})
-    curves = solo_curves(Workload("w", (chain, other)), config)
-
-    def completions(**parameters: float) -> list[int]:
-        return simulate(
-            batch(chain, other), _rule(curves, PRICE=-10.0, **parameters), config, 0
-        ).completion_ms.tolist()
-
-    # The second executor waits for the chain's second stage.
-    assert completions() == [12_000, 24_000]
-    assert completions(AHEAD=1.0) == [14_000, 20_000]
-    at_most_5_s = {"AHEAD": -math.log(5), "AHEAD_WAIT": 1.0}
-    assert completions(**at_most_5_s) == completions(AHEAD=1.0)
-    assert completions(AHEAD=-math.log(20), AHEAD_WAIT=1.0) == completions()
+    assert _completions(sequence, config, PRICE=-10.0, **parameters) == completions
 
 
 def test_the_wait_for_a_stage_is_the_longest_task_of_its_parents_that_are_not_complete() -> None:
@@ -171,6 +160,10 @@ def test_parameters_of_another_number_or_that_are_not_finite_are_refused() -> No
         RulePolicy("rule", (0.0,), curves)
     with pytest.raises(PolicyError, match="finite"):
         RulePolicy("rule", (float("nan"),) * NUM_PARAMETERS, curves)
+    with pytest.raises(
+        FormatError, match=r"33 parameters \(earlier versions: 21 or 29\), not 22; make it again"
+    ):
+        rule_parameters(Checkpoint("rule", 1, {"rule": np.zeros(22)}), "torn")
 
 
 @pytest.mark.parametrize("count", [21, 29])
@@ -181,19 +174,6 @@ def test_parameters_of_a_checkpoint_from_before_executor_classes_or_reserves_are
     write_checkpoint(Checkpoint("rule", 1, {"rule": old}), tmp_path / "old.safetensors")
     read = rule_parameters(read_checkpoint(tmp_path / "old.safetensors"), "old")
     assert read == (*old.tolist(), *[0.0] * (33 - count))
-    assert (
-        RulePolicy(
-            "old", read, solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
-        ).parameters
-        == read
-    )
-
-
-def test_a_rule_of_any_other_number_of_parameters_is_refused() -> None:
-    with pytest.raises(
-        FormatError, match=r"33 parameters \(earlier versions: 21 or 29\), not 22; make it again"
-    ):
-        rule_parameters(Checkpoint("rule", 1, {"rule": np.zeros(22)}), "torn")
 
 
 def test_alike_executors_are_tuned_without_the_parameters_about_classes() -> None:

@@ -11,7 +11,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.base.compiled.products import add_product
@@ -38,23 +37,21 @@ from parcae.decima.rule.kernels import (
 )
 from parcae.policies.networks.kernels import (
     dot,
-    draw,
     embed_jobs,
     find_ahead,
     hold_logit,
     job_logit,
-    largest,
-    uniform,
+    pick,
 )
 from parcae.policies.networks.layout import (
     Weights,
     critic_shapes,
     deep_set,
     deep_set_shapes,
-    flat,
     glorot,
     offsets_of,
 )
+from parcae.policies.networks.records import doubles, flags, floats, integers
 
 #: Increased whenever a feature changes its meaning; checkpoints of other versions are rejected.
 FEATURE_VERSION = 1
@@ -155,63 +152,51 @@ def initial_weights(rng: np.random.Generator, prior: tuple[float, float, float] 
     return weights
 
 
-def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
-    """Return the weights as one float32 array, in the order of SHAPES.
-
-    `path` names the weights' file in error messages.
-    """
-    return flat(weights, SHAPES, path)
-
-
 _NET = deep_set(SHAPES)
-_OFFSETS = offsets_of(SHAPES)
-_LIMIT1 = _OFFSETS["limit1.weight"]
-_LIMIT1_BIAS = _OFFSETS["limit1.bias"]
-_LIMIT2 = _OFFSETS["limit2.weight"]
-# Short names for sizes: hidden units, and features of a job, of all jobs together, of a limit.
-_H = HIDDEN
-_F = NUM_JOB_FEATURES
-_C = NUM_SHARED_FEATURES
-_L = NUM_LIMIT_FEATURES
+_LIMIT1 = offsets_of(SHAPES)["limit1.weight"]
+_LIMIT1_BIAS = offsets_of(SHAPES)["limit1.bias"]
+_LIMIT2 = offsets_of(SHAPES)["limit2.weight"]
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
 _PRICES = tuple(math.exp(price) for price in LEVEL_PRICES)
 #: Upper bound of the feature SCORE.
 _LARGEST_SCORE = 5.0
+#: Keeps logarithms of shares of the mean work finite.
+_LEAST_WORK = 1e-3
 
 
 class CorrectorNetwork(NamedTuple):
-    """The weights in the order of `layout.SHAPES`, and the rule that the network corrects."""
+    """The weights in the order of SHAPES, and the rule that the network corrects."""
 
     weights: Any  # float32[NUM_WEIGHTS]
     rule: Any  # Rule
 
 
 class CorrectorWorkspace(NamedTuple):
-    """Intermediate results of one decision (with one more leading axis: of many simulators).
+    """Intermediate results of one decision.
 
     Rows of jobs are positions in the list of jobs in the system. Columns of levels are columns of
     the solo curves. A level whose logit in `limit_logits` is -inf cannot be chosen.
     """
 
-    features: Any  # float32[num_jobs, NUM_JOB_FEATURES]
-    hidden: Any  # float32[num_jobs, HIDDEN], h_j of the architecture
-    logits: Any  # float32[num_jobs + 1], the last: hold
-    order: Any  # int64[num_jobs], positions sorted by remaining work
-    remaining_ms: Any  # float64[num_jobs], the jobs' remaining work
-    ahead: Any  # float64[num_jobs, 2], see `find_ahead`
-    stage: Any  # int64[num_jobs], the job's best stage; NO_STAGE if the job cannot be chosen
-    held: Any  # int64[num_jobs], executors that the job holds
-    column: Any  # int64[num_jobs], column of the rule's cap
-    shared: Any  # float32[NUM_SHARED_FEATURES]
-    context: Any  # float32[HIDDEN], g of the architecture
-    base: Any  # float32[HIDDEN], the part of a layer that all jobs (or levels) share
-    layer: Any  # float32[HIDDEN], the layer that is being computed
-    limits: Any  # float32[num_levels, NUM_LIMIT_FEATURES], for the chosen job
-    limit_logits: Any  # float32[num_levels], for the chosen job
-    # int64[4]: the rule's position (-1: hold), the rule's limit, and the drawn position and column
-    # of the level (-1: none)
-    choices: Any
+    features: Any = floats("jobs", NUM_JOB_FEATURES)
+    hidden: Any = floats("jobs", HIDDEN)  # h_j of the architecture
+    logits: Any = floats("choices")  # one more than jobs: the last is to hold
+    order: Any = integers("jobs")  # positions sorted by remaining work
+    remaining_ms: Any = doubles("jobs")  # the jobs' remaining work
+    ahead: Any = doubles("jobs", 2)  # see `find_ahead`
+    stage: Any = integers("jobs")  # the best stage; NO_STAGE if the job cannot be chosen
+    held: Any = integers("jobs")  # executors that the job holds
+    column: Any = integers("jobs")  # column of the rule's cap
+    shared: Any = floats(NUM_SHARED_FEATURES)
+    context: Any = floats(HIDDEN)  # g of the architecture
+    base: Any = floats(HIDDEN)  # the part of a layer that all jobs (or levels) share
+    layer: Any = floats(HIDDEN)  # the layer that is being computed
+    limits: Any = floats("levels", NUM_LIMIT_FEATURES)  # for the chosen job
+    limit_logits: Any = floats("levels")  # for the chosen job
+    # The rule's position (-1: hold), the rule's limit, and the chosen position and column of the
+    # level (-1: none).
+    choices: Any = integers(4)
 
 
 class Corrector(NamedTuple):
@@ -222,59 +207,34 @@ class Corrector(NamedTuple):
 
 
 class CorrectorRecord(NamedTuple):
-    """The decisions of one simulator as training data (with one more leading axis: of many).
+    """The decisions of one simulator as training data.
 
     `rows` has the jobs of all decisions, grouped by decision. Row `count` of the tables of
     decisions is the state in which the recording ended; training needs it for the value of that
     state.
     """
 
-    count: Any  # int64[1], number of decisions
-    num_rows: Any  # int64[1], number of rows of jobs in use
-    end_ms: Any  # int64[1], when the recording ended
-    end_cost: Any  # float64[1], cost up to the end
-    clock_ms: Any  # int64[capacity + 1], time of the decision
-    cost: Any  # float64[capacity + 1], cost up to the decision
-    first_row: Any  # int64[capacity + 2], the decision's first row in `rows`
-    choice: Any  # int64[capacity + 1], position of the job, or the number of jobs for hold
-    level: Any  # int64[capacity + 1], column of the level; -1 for hold
-    log_prob: Any  # float32[capacity + 1], log probability of the decision when it was drawn
-    shared: Any  # float32[capacity + 1, NUM_SHARED_FEATURES]
-    rows: Any  # float32[row_capacity, NUM_JOB_FEATURES]
-    can_choose: Any  # uint8[row_capacity]
-    limits: Any  # float32[capacity + 1, num_levels, NUM_LIMIT_FEATURES]
-    can_limit: Any  # uint8[capacity + 1, num_levels]
+    count: Any = integers(1)  # decisions
+    all_rows: Any = integers(1)  # rows of jobs in use
+    end_ms: Any = integers(1)  # when the recording ended
+    end_cost: Any = doubles(1)  # cost up to the end
+    clock_ms: Any = integers("decisions")
+    cost: Any = doubles("decisions")  # cost up to the decision
+    first_row: Any = integers("decisions", into="rows")
+    num_jobs: Any = integers("decisions")
+    choice: Any = integers("decisions")  # position of the job, or the number of jobs for hold
+    level: Any = integers("decisions")  # column of the level; -1 for hold
+    log_prob: Any = floats("decisions")  # of the decision when it was drawn
+    shared: Any = floats("decisions", NUM_SHARED_FEATURES)
+    rows: Any = floats("rows", NUM_JOB_FEATURES)
+    can_choose: Any = flags("rows")
+    limits: Any = floats("decisions", "levels", NUM_LIMIT_FEATURES)
+    can_limit: Any = flags("decisions", "levels")
 
 
 @kernel
-def _order_features(view, net, work):  # type: ignore[no-untyped-def]
-    """Write the features RANK and AHEAD: the jobs with less remaining work, and their work."""
-    find_ahead(view, work)
-    num_jobs = view.now.num_active[0]
-    for position in range(num_jobs):
-        before, before_ms = work.ahead[position]
-        work.features[position, CorrectorJobFeature.RANK] = before / num_jobs
-        work.features[position, CorrectorJobFeature.AHEAD] = math.log1p(
-            before_ms / net.rule.mean_work_ms[0]
-        )
-
-
-@inlined
-def _stage_features(view, x, stage, work_ms):  # type: ignore[no-untyped-def]
-    """Write the features of the job's best stage; 0 if there is none."""
-    x[CorrectorJobFeature.IS_RUNNABLE] = 0.0
-    x[CorrectorJobFeature.PATH] = 0.0
-    x[CorrectorJobFeature.DEMAND] = 0.0
-    if stage != NO_STAGE:
-        num_executors = view.now.num_executors[0]
-        x[CorrectorJobFeature.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
-        x[CorrectorJobFeature.PATH] = view.stages.downstream_ms[stage] / work_ms
-        x[CorrectorJobFeature.DEMAND] = min(1.0, demand(view, stage) / num_executors)
-
-
-@kernel
-def _job_features(view, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
-    """Write the other features of one job, and its rows of `held`, `column` and `stage`.
+def _write_job(view, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
+    """Write the features of one job, and its rows of `held`, `column` and `stage`.
 
     SCORE is written as it is; `encode` subtracts the smallest score afterwards.
     """
@@ -290,52 +250,41 @@ def _job_features(view, net, work, facts, position, can_hold):  # type: ignore[n
     work_ms = max(1.0, view.jobs.work_ms[job])
     remaining_ms = max(1.0, view.jobs.remaining_ms[job])
     cap = rule.levels[column]
+    before, before_ms = work.ahead[position]
+    idle = pool_row(view, job)
     work.held[position] = held
     work.column[position] = column
     work.stage[position] = stage if held < num_executors else NO_STAGE
-    x[CorrectorJobFeature.REMAINING] = math.log(remaining_ms / mean_ms + 1e-3)
-    x[CorrectorJobFeature.WORK] = math.log(work_ms / mean_ms + 1e-3)
+    x[:] = 0.0
+    x[CorrectorJobFeature.REMAINING] = math.log(remaining_ms / mean_ms + _LEAST_WORK)
+    x[CorrectorJobFeature.WORK] = math.log(work_ms / mean_ms + _LEAST_WORK)
     x[CorrectorJobFeature.STARTED] = 1.0 - remaining_ms / work_ms
     x[CorrectorJobFeature.SHARE] = remaining_ms / (mean_ms * math.exp(facts.log_total))
+    x[CorrectorJobFeature.RANK] = before / view.now.num_active[0]
+    x[CorrectorJobFeature.AHEAD] = math.log1p(before_ms / mean_ms)
     x[CorrectorJobFeature.HELD] = held / num_executors
     x[CorrectorJobFeature.HELD_OF_CAP] = min(3.0, held / cap)
     x[CorrectorJobFeature.CAP] = cap / num_executors
-    x[CorrectorJobFeature.IS_SOURCE] = 1.0 if job == view.now.source_job[0] else 0.0
-    x[CorrectorJobFeature.IDLE] = 0.0
+    x[CorrectorJobFeature.IS_SOURCE] = job == view.now.source_job[0]
     for executor_class in range(view.classes.shape[0]):
-        x[CorrectorJobFeature.IDLE] += (
-            view.sources.num_idle[pool_row(view, job) + executor_class] / num_executors
-        )
+        x[CorrectorJobFeature.IDLE] += view.sources.num_idle[idle + executor_class] / num_executors
     x[CorrectorJobFeature.STAGES] = view.jobs.num_unstarted[job] / view.jobs.num_stages[job]
-    x[CorrectorJobFeature.SOLO] = math.log(work_ms * rule.stretch[row, column] / mean_ms + 1e-3)
-    for price in range(4):
-        x[CorrectorJobFeature.LEVEL_CHEAP + price] = (
-            rule.levels[best_level(rule, row, _PRICES[price])] / num_executors
-        )
-    x[CorrectorJobFeature.AGE] = math.log1p(
-        (view.now.clock_ms[0] - view.jobs.arrival_ms[job]) * num_executors / mean_ms
+    x[CorrectorJobFeature.SOLO] = math.log(
+        work_ms * rule.stretch[row, column] / mean_ms + _LEAST_WORK
     )
+    for price in range(4):
+        level = rule.levels[best_level(rule, row, _PRICES[price])]
+        x[CorrectorJobFeature.LEVEL_CHEAP + price] = level / num_executors
+    age_ms = view.now.clock_ms[0] - view.jobs.arrival_ms[job]
+    x[CorrectorJobFeature.AGE] = math.log1p(age_ms * num_executors / mean_ms)
     x[CorrectorJobFeature.SCORE] = score(view, rule, job, column, held)
-    x[CorrectorJobFeature.WORTH] = math.log(remaining_ms / (1 + max(0, held)) / mean_ms + 1e-3)
-    x[CorrectorJobFeature.IS_RULE] = 0.0
-    _stage_features(view, x, stage, work_ms)
-
-
-@inlined
-def _encode_shared(view, work, facts, can_hold):  # type: ignore[no-untyped-def]
-    """Write the features that all jobs share, after the rule's decision."""
-    now = view.now
-    shared = work.shared
-    num_executors = now.num_executors[0]
-    shared[CorrectorSharedFeature.JOBS] = facts.log_jobs
-    shared[CorrectorSharedFeature.OPEN] = facts.log_open
-    shared[CorrectorSharedFeature.TOTAL] = facts.log_total
-    shared[CorrectorSharedFeature.SOURCE] = now.num_source[0] / num_executors
-    shared[CorrectorSharedFeature.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
-    shared[CorrectorSharedFeature.IDLE] = now.num_idle[0] / num_executors
-    shared[CorrectorSharedFeature.CLUSTER] = math.log(num_executors)
-    shared[CorrectorSharedFeature.RULE_HOLDS] = 1.0 if work.choices[0] == -1 else 0.0
-    shared[CorrectorSharedFeature.CAN_HOLD] = 1.0 if can_hold else 0.0
+    x[CorrectorJobFeature.WORTH] = math.log(
+        remaining_ms / (1 + max(0, held)) / mean_ms + _LEAST_WORK
+    )
+    if stage != NO_STAGE:
+        x[CorrectorJobFeature.IS_RUNNABLE] = is_runnable(view, stage)
+        x[CorrectorJobFeature.PATH] = view.stages.downstream_ms[stage] / work_ms
+        x[CorrectorJobFeature.DEMAND] = min(1.0, demand(view, stage) / num_executors)
 
 
 @kernel
@@ -345,7 +294,8 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     """
     now = view.now
     facts = system_facts(view, net.rule)
-    num_jobs = view.now.num_active[0]
+    num_jobs = now.num_active[0]
+    num_executors = now.num_executors[0]
     work.choices[0] = -1
     work.choices[1] = 0
     rule_job = NO_JOB
@@ -355,10 +305,10 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
         if stage != NO_STAGE:
             rule_job = view.stages.job[stage]
             work.choices[1] = limit
-    _order_features(view, net, work)
+    find_ahead(view, work)
     smallest = math.inf
     for position in range(num_jobs):
-        _job_features(view, net, work, facts, position, can_hold)
+        _write_job(view, net, work, facts, position, can_hold)
         smallest = min(smallest, work.features[position, CorrectorJobFeature.SCORE])
     for position in range(num_jobs):
         x = work.features[position]
@@ -366,178 +316,150 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
         if view.active[position] == rule_job and work.stage[position] != NO_STAGE:
             x[CorrectorJobFeature.IS_RULE] = 1.0
             work.choices[0] = position
-    _encode_shared(view, work, facts, can_hold)
+    x = work.shared
+    x[CorrectorSharedFeature.JOBS] = facts.log_jobs
+    x[CorrectorSharedFeature.OPEN] = facts.log_open
+    x[CorrectorSharedFeature.TOTAL] = facts.log_total
+    x[CorrectorSharedFeature.SOURCE] = now.num_source[0] / num_executors
+    x[CorrectorSharedFeature.IS_GLOBAL] = now.source_job[0] == NO_JOB
+    x[CorrectorSharedFeature.IDLE] = now.num_idle[0] / num_executors
+    x[CorrectorSharedFeature.CLUSTER] = math.log(num_executors)
+    x[CorrectorSharedFeature.RULE_HOLDS] = work.choices[0] == -1
+    x[CorrectorSharedFeature.CAN_HOLD] = can_hold
     return num_jobs
 
 
 @kernel
 def _score_jobs(net, work, num_jobs):  # type: ignore[no-untyped-def]
-    """Write the logits of the jobs and of hold."""
+    """Write the logits of the jobs and of hold. Returns how many can be chosen."""
     embed_jobs(net.weights, _NET, _SLOPE, work, num_jobs)
+    count = 0
+    work.logits[: num_jobs + 1] = _IMPOSSIBLE
     for position in range(num_jobs):
-        work.logits[position] = _IMPOSSIBLE
         if work.stage[position] != NO_STAGE:
             is_rule = work.features[position, CorrectorJobFeature.IS_RULE]
             logit = job_logit(net.weights, _NET, _SLOPE, work, position, is_rule)
             work.logits[position] = logit
-    work.logits[num_jobs] = _IMPOSSIBLE
+            count += 1
     if work.shared[CorrectorSharedFeature.CAN_HOLD] > 0.0:
         rule_holds = work.shared[CorrectorSharedFeature.RULE_HOLDS]
         work.logits[num_jobs] = hold_logit(net.weights, _NET, work, rule_holds)
+        count += 1
+    return count
 
 
 @kernel
-def _encode_limits(view, net, work, position):  # type: ignore[no-untyped-def]
-    """Write the features of every level for the chosen job. Returns how many can be chosen.
+def _score_limits(view, net, work, position):  # type: ignore[no-untyped-def]
+    """Write the features and logits of the levels for the chosen job. Returns how many can be
+    chosen.
 
     A level cannot be chosen if the job already holds that many executors, or if a smaller level
-    already takes all offered executors. Its logit is -inf; that of other levels is set to 0.
+    already takes all offered executors.
     """
     rule = net.rule
-    held = work.held[position]
-    cap = net.rule.levels[work.column[position]]
-    row = curve_row(rule, view, view.active[position])
+    weights = net.weights
     levels = rule.levels
+    held = work.held[position]
+    cap = levels[work.column[position]]
+    row = curve_row(rule, view, view.active[position])
     num_source = view.now.num_source[0]
-    num_levels = levels.shape[0]
-    num_possible = 0
+    top = levels[-1]
     shortest = math.inf
-    for column in range(num_levels):
+    for column in range(levels.shape[0]):
         shortest = min(shortest, rule.stretch[row, column])
     wanted = held + work.choices[1] if position == work.choices[0] else cap
+    copy_numbers(weights, _LIMIT1_BIAS, HIDDEN, work.base)
+    add_product(work.hidden[position], HIDDEN, weights, _LIMIT1, HIDDEN, work.base)
+    add_product(work.context, HIDDEN, weights, _LIMIT1 + HIDDEN * HIDDEN, HIDDEN, work.base)
+    count = 0
     is_marked = False
-    for column in range(num_levels):
+    for column in range(levels.shape[0]):
         level = levels[column]
-        x = work.limits[column]
-        work.limit_logits[column] = _IMPOSSIBLE
-        x[:] = 0.0
-        if level <= held or (column > 0 and levels[column - 1] - held >= num_source):
+        added = level - held
+        if added <= 0 or (column > 0 and levels[column - 1] - held >= num_source):
             continue
-        num_possible += 1
-        work.limit_logits[column] = 0.0
-        x[CorrectorLimitFeature.LEVEL] = level / levels[num_levels - 1]
+        count += 1
+        stretch = rule.stretch[row, column]
+        x = work.limits[column]
+        x[CorrectorLimitFeature.LEVEL] = level / top
         x[CorrectorLimitFeature.LOG_LEVEL] = math.log(level)
-        x[CorrectorLimitFeature.ADDED] = min(level - held, num_source) / levels[num_levels - 1]
-        x[CorrectorLimitFeature.OF_SOURCE] = min(1.0, (level - held) / num_source)
-        x[CorrectorLimitFeature.STRETCH] = math.log(rule.stretch[row, column] / shortest)
-        x[CorrectorLimitFeature.INFLATION] = math.log(
-            rule.stretch[row, column] * level / rule.stretch[row, 0]
-        )
+        x[CorrectorLimitFeature.ADDED] = min(added, num_source) / top
+        x[CorrectorLimitFeature.OF_SOURCE] = min(1.0, added / num_source)
+        x[CorrectorLimitFeature.STRETCH] = math.log(stretch / shortest)
+        x[CorrectorLimitFeature.INFLATION] = math.log(stretch * level / rule.stretch[row, 0])
         x[CorrectorLimitFeature.OF_CAP] = math.log(level / cap)
         # The rule's limit is the first possible level that is large enough, or else the last one.
-        is_last = column == num_levels - 1 or level - held >= num_source
-        if not is_marked and (level >= wanted or is_last):
+        if not is_marked and (level >= wanted or level == top or added >= num_source):
             x[CorrectorLimitFeature.IS_RULE] = 1.0
             is_marked = True
-    return num_possible
-
-
-@kernel
-def _score_limits(net, work, position):  # type: ignore[no-untyped-def]
-    """Write the logits of the levels that can be chosen."""
-    weights = net.weights
-    base = work.base
-    layer = work.layer
-    copy_numbers(weights, _LIMIT1_BIAS, _H, base)
-    add_product(work.hidden[position], _H, weights, _LIMIT1, _H, base)
-    add_product(work.context, _H, weights, _LIMIT1 + _H * _H, _H, base)
-    for column in range(work.limits.shape[0]):
-        if work.limit_logits[column] == _IMPOSSIBLE:
-            continue
-        for o in range(_H):
-            layer[o] = base[o]
-        add_product(work.limits[column], _L, weights, _LIMIT1 + 2 * _H * _H, _H, layer)
-        rectify(layer, _H, _SLOPE)
-        prior = weights[_NET.prior + 2] * work.limits[column, CorrectorLimitFeature.IS_RULE]
-        work.limit_logits[column] = dot(layer, _H, weights, _LIMIT2) + prior
+        copy_numbers(work.base, 0, HIDDEN, work.layer)
+        at = _LIMIT1 + 2 * HIDDEN * HIDDEN
+        add_product(x, NUM_LIMIT_FEATURES, weights, at, HIDDEN, work.layer)
+        rectify(work.layer, HIDDEN, _SLOPE)
+        prior = weights[_NET.prior + 2] * x[CorrectorLimitFeature.IS_RULE]
+        work.limit_logits[column] = dot(work.layer, HIDDEN, weights, _LIMIT2) + prior
+    return count
 
 
 @inlined
-def _class_of(view, net, stage):  # type: ignore[no-untyped-def]
-    """The executor class for the stage: always the rule's choice."""
-    if view.classes.shape[0] == 1:
-        return ANY_CLASS
-    return command_class(view, net.rule, system_facts(view, net.rule), stage)
+def _choose(view, net, work, is_drawn, seed):  # type: ignore[no-untyped-def]
+    """Choose by the network: draw, or take what is most probable. The choice is noted in
+    `work.choices`. Returns what `draw_decision` does.
+    """
+    num_jobs = encode(view, net, work)
+    num_choices = _score_jobs(net, work, num_jobs)
+    work.choices[2:] = -1
+    work.limits[:] = 0.0
+    work.limit_logits[:] = _IMPOSSIBLE
+    if num_choices == 0:
+        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, 0.0, False
+    # Each decision uses two draws: an even counter for the job, an odd one for the level.
+    turn = 2 * view.now.num_decisions[0]
+    position, log_prob = pick(work.logits, num_jobs + 1, is_drawn, seed, turn)
+    work.choices[2] = position
+    if position == num_jobs:
+        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, log_prob, num_choices > 1
+    num_levels = _score_limits(view, net, work, position)
+    size = work.limits.shape[0]
+    column, limit_log = pick(work.limit_logits, size, is_drawn, seed, turn + 1)
+    work.choices[3] = column
+    limit = min(net.rule.levels[column] - work.held[position], view.now.num_source[0])
+    stage = work.stage[position]
+    # The executor class is always the rule's choice.
+    executor_class = ANY_CLASS
+    if view.classes.shape[0] > 1:
+        executor_class = command_class(view, net.rule, system_facts(view, net.rule), stage)
+    is_choice = num_choices > 1 or num_levels > 1
+    return stage, limit, executor_class, 0, log_prob + limit_log, is_choice
 
 
 @decide.of(Corrector)
 @kernel
 def decide_by_network(view, corrector):  # type: ignore[no-untyped-def]
     """Return the network's most probable decision for one scheduling event."""
-    net, work = corrector
-    num_jobs = encode(view, net, work)
-    _score_jobs(net, work, num_jobs)
-    position = largest(work.logits, num_jobs + 1)
-    if position == num_jobs or work.logits[position] == _IMPOSSIBLE:
-        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0
-    _encode_limits(view, net, work, position)
-    _score_limits(net, work, position)
-    level = net.rule.levels[largest(work.limit_logits, work.limits.shape[0])]
-    stage = work.stage[position]
-    return (
-        stage,
-        min(level - work.held[position], view.now.num_source[0]),
-        _class_of(view, net, stage),
-        0,
-    )
-
-
-@kernel
-def _num_choices(work, num_jobs):  # type: ignore[no-untyped-def]
-    """Number of possible choices: jobs that can be chosen, and hold."""
-    count = 0
-    for position in range(num_jobs + 1):
-        count += work.logits[position] != _IMPOSSIBLE
-    return count
+    return _choose(view, corrector.net, corrector.work, False, np.uint64(0))[:4]
 
 
 @draw_decision.of(CorrectorNetwork)
 @kernel
 def _draw_decision(view, work, draw_seed, net):  # type: ignore[no-untyped-def]
-    """Draw a decision, and write the drawn position and column to `work.choices`."""
-    work.choices[2] = -1
-    work.choices[3] = -1
-    num_jobs = encode(view, net, work)
-    count = view.now.num_decisions[0]
-    _score_jobs(net, work, num_jobs)
-    num_choices = _num_choices(work, num_jobs)
-    if num_choices == 0:
-        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, 0.0, False
-    # Each decision uses two draws: an even counter for the job, an odd one for the level.
-    position, log_prob = draw(work.logits, num_jobs + 1, uniform(draw_seed, 2 * count))
-    work.choices[2] = position
-    for column in range(work.limits.shape[0]):
-        work.limit_logits[column] = _IMPOSSIBLE
-    if position == num_jobs:
-        work.limits[:] = 0.0
-        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, log_prob, num_choices > 1
-    num_levels = _encode_limits(view, net, work, position)
-    _score_limits(net, work, position)
-    num_columns = work.limits.shape[0]
-    column, limit_log = draw(work.limit_logits, num_columns, uniform(draw_seed, 2 * count + 1))
-    log_prob += limit_log
-    work.choices[3] = column
-    limit = min(net.rule.levels[column] - work.held[position], view.now.num_source[0])
-    stage = work.stage[position]
-    is_choice = num_choices > 1 or num_levels > 1
-    return stage, limit, _class_of(view, net, stage), 0, log_prob, is_choice
+    return _choose(view, net, work, True, draw_seed)
 
 
 @kernel
 def _record_state(view, work, record, num_jobs):  # type: ignore[no-untyped-def]
     """Copy time and features from the workspace to row `count` of the record."""
     row = record.count[0]
-    first = record.num_rows[0]
+    first = record.all_rows[0]
     record.clock_ms[row] = view.now.clock_ms[0]
     record.first_row[row] = first
-    record.first_row[row + 1] = first + num_jobs
-    for feature in range(_C):
-        record.shared[row, feature] = work.shared[feature]
+    record.num_jobs[row] = num_jobs
+    copy_numbers(work.shared, 0, NUM_SHARED_FEATURES, record.shared[row])
     for position in range(num_jobs):
-        for feature in range(_F):
-            record.rows[first + position, feature] = work.features[position, feature]
-        record.can_choose[first + position] = work.stage[position] != NO_STAGE
-    record.num_rows[0] = first + num_jobs
+        at = first + position
+        copy_numbers(work.features[position], 0, NUM_JOB_FEATURES, record.rows[at])
+        record.can_choose[at] = work.stage[position] != NO_STAGE
+    record.all_rows[0] = first + num_jobs
 
 
 @has_room.of(CorrectorNetwork)
@@ -547,14 +469,14 @@ def _has_room(view, record, net):  # type: ignore[no-untyped-def]
     jobs = view.now.num_active[0] + view.jobs.shape[0]
     return (
         record.count[0] + 1 < record.clock_ms.shape[0]
-        and record.num_rows[0] + jobs <= record.rows.shape[0]
+        and record.all_rows[0] + jobs <= record.rows.shape[0]
     )
 
 
 @clear.of(CorrectorNetwork)
 @inlined
 def _clear(recording, net):  # type: ignore[no-untyped-def]
-    recording.record.count[0] = recording.record.num_rows[0] = 0
+    recording.record.count[0] = recording.record.all_rows[0] = 0
 
 
 @write_decision.of(CorrectorNetwork)
@@ -568,8 +490,7 @@ def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-de
     record.level[row] = work.choices[3]
     for column in range(work.limits.shape[0]):
         record.can_limit[row, column] = work.limit_logits[column] != _IMPOSSIBLE
-        for feature in range(_L):
-            record.limits[row, column, feature] = work.limits[column, feature]
+        copy_numbers(work.limits[column], 0, NUM_LIMIT_FEATURES, record.limits[row, column])
 
 
 @write_state.of(CorrectorNetwork)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,63 +11,23 @@ from parcae.base.compiled.kernels import row_of
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE
 from parcae.decima.corrector.kernels import (
-    HIDDEN,
-    NUM_JOB_FEATURES,
-    NUM_LIMIT_FEATURES,
-    NUM_SHARED_FEATURES,
+    SHAPES,
     Corrector,
     CorrectorNetwork,
-    CorrectorRecord,
     CorrectorWorkspace,
-    flatten,
 )
 from parcae.decima.rule.kernels import Rule
 from parcae.decima.solo_curves import SoloCurves
 from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
-from parcae.policies.networks.layout import Weights, zeros
+from parcae.policies.networks.layout import Weights, flat
+from parcae.policies.networks.records import allocate
 
 
 def allocate_workspace(count: int, num_jobs: int, num_levels: int) -> CorrectorWorkspace:
     """Return the workspaces of many simulators, which are the leading axis."""
-
-    def floats(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
-        return zeros(count, np.float32, shape, *names)
-
-    return CorrectorWorkspace(
-        **floats((num_jobs, NUM_JOB_FEATURES), "features"),
-        **floats((num_jobs, HIDDEN), "hidden"),
-        **floats((num_jobs + 1,), "logits"),
-        **floats((NUM_SHARED_FEATURES,), "shared"),
-        **floats((HIDDEN,), "context", "base", "layer"),
-        **floats((num_levels, NUM_LIMIT_FEATURES), "limits"),
-        **floats((num_levels,), "limit_logits"),
-        **zeros(count, np.int64, (num_jobs,), "order", "stage", "held", "column"),
-        **zeros(count, np.int64, (4,), "choices"),
-        **zeros(count, np.float64, (num_jobs,), "remaining_ms"),
-        **zeros(count, np.float64, (num_jobs, 2), "ahead"),
-    )
-
-
-def allocate_record(count: int, capacity: int, num_rows: int, num_levels: int) -> CorrectorRecord:
-    """Return empty records for the decisions of many simulators, which are the leading axis."""
-    room = capacity + 1
-
-    def floats(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
-        return zeros(count, np.float32, shape, *names)
-
-    return CorrectorRecord(
-        **zeros(count, np.int64, (1,), "count", "num_rows", "end_ms"),
-        **zeros(count, np.int64, (room,), "clock_ms", "choice", "level"),
-        **zeros(count, np.int64, (room + 1,), "first_row"),
-        **zeros(count, np.float64, (1,), "end_cost"),
-        **zeros(count, np.float64, (room,), "cost"),
-        **floats((room,), "log_prob"),
-        **floats((room, NUM_SHARED_FEATURES), "shared"),
-        **floats((num_rows, NUM_JOB_FEATURES), "rows"),
-        **floats((room, num_levels, NUM_LIMIT_FEATURES), "limits"),
-        **zeros(count, np.uint8, (num_rows,), "can_choose"),
-        **zeros(count, np.uint8, (room, num_levels), "can_limit"),
+    return allocate(
+        CorrectorWorkspace, count, jobs=num_jobs, choices=num_jobs + 1, levels=num_levels
     )
 
 
@@ -96,7 +56,7 @@ class CorrectorPolicy(CompiledDecider):
 
     def __post_init__(self) -> None:
         rule = Rule(np.array(self.parameters, np.float64), *self.curves)
-        self.network = CorrectorNetwork(flatten(self.weights, self.name), rule)
+        self.network = CorrectorNetwork(flat(self.weights, SHAPES, self.name), rule)
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """Return (stage row, probability) of the last decision's choices, most probable first.
@@ -110,5 +70,6 @@ class CorrectorPolicy(CompiledDecider):
 
     def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Corrector:
         """The network, and a workspace of this run only, so that threads can run side by side."""
-        many = allocate_workspace(1, num_jobs, len(self.curves.levels))
-        return Corrector(self.network, row_of(many, 0))
+        return Corrector(
+            self.network, row_of(allocate_workspace(1, num_jobs, len(self.curves.levels)), 0)
+        )

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from parcae.policies.networks.layout import Weights, flat, glorot, offsets_of
+from parcae.policies.networks.layout import Weights, glorot, offsets_of
 
 #: Raised whenever a feature changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
@@ -78,13 +78,11 @@ class FeatureSet(StrEnum):
 
 
 #: Features of a stage in each feature set, without the optional ones.
-NUM_RELATIVE = 8
-NUM_PLAIN = 6
 _NUM_FEATURES = {
     FeatureSet.PAPER: 5,
     FeatureSet.CODE: 5,
-    FeatureSet.RELATIVE: NUM_RELATIVE,
-    FeatureSet.JOBS: NUM_PLAIN,
+    FeatureSet.RELATIVE: 8,
+    FeatureSet.JOBS: 6,
 }
 
 
@@ -97,17 +95,11 @@ class Limits(StrEnum):
     NONE = "none"  # all executors go to the chosen stage
 
 
-# The kernels' numbers for how limits are chosen.
-LIMIT_INPUT = 0
-LIMIT_OUTPUTS = 1
-LIMIT_STAGE = 2
-LIMIT_NONE = 3
-LIMIT_KINDS = {
-    Limits.INPUT: LIMIT_INPUT,
-    Limits.OUTPUTS: LIMIT_OUTPUTS,
-    Limits.STAGE: LIMIT_STAGE,
-    Limits.NONE: LIMIT_NONE,
-}
+#: The kernels' numbers for how limits are chosen.
+LIMIT_KINDS = {limits: number for number, limits in enumerate(Limits)}
+LIMIT_OUTPUTS = LIMIT_KINDS[Limits.OUTPUTS]
+LIMIT_STAGE = LIMIT_KINDS[Limits.STAGE]
+LIMIT_NONE = LIMIT_KINDS[Limits.NONE]
 
 
 class DecimaSettings(BaseModel):
@@ -184,8 +176,19 @@ class DecimaSettings(BaseModel):
 
     @property
     def num_limit_features(self) -> int:
-        """Number of recorded features of a limit; 0 if its number is the only one."""
-        return len(LimitFeature) if self.has_job_features else 0
+        """Number of features of a limit; only its number, if the feature set is not `jobs`."""
+        if self.limits is Limits.OUTPUTS:
+            return 0
+        return len(LimitFeature) if self.has_job_features else 1
+
+    @property
+    def limit_places(self) -> tuple[int, ...]:
+        """Where the embeddings that the score of a limit takes begin among e_v, y_i and z.
+
+        It takes y_i and z, and e_v if limits are of stages. Without a graph e_v takes y_i's place.
+        """
+        pair = (EMBEDDING if self.has_graph else 0, 2 * EMBEDDING)
+        return {Limits.STAGE: (*pair, 0), Limits.NONE: ()}.get(self.limits, pair)
 
 
 class Fit(IntEnum):
@@ -339,14 +342,9 @@ def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[in
     """Return the numbers of inputs and outputs of every transform."""
     d = EMBEDDING
     x = settings.num_features
-    limit_in = {
-        Limits.INPUT: 2 * d + 1,
-        Limits.STAGE: 3 * d + 1,
-        Limits.OUTPUTS: 2 * d,
-        Limits.NONE: 1,
-    }[settings.limits]
+    limit_in = len(settings.limit_places) * d + settings.num_limit_features
     if settings.has_job_features:
-        limit_in = 2 * d + settings.num_direct + settings.num_limit_features
+        limit_in += settings.num_direct
     limit_out = num_levels if settings.limits is Limits.OUTPUTS else 1
     sizes_by_transform = {
         Transform.PREP: (x, d),
@@ -408,10 +406,3 @@ def initial_weights(rng: np.random.Generator, settings: DecimaSettings, num_leve
     if settings.idle_lengths:
         weights[NO_SLOT_NAME][:] = NO_SLOT
     return weights
-
-
-def flatten(
-    weights: Weights, settings: DecimaSettings, num_levels: int, path: str = "weights"
-) -> npt.NDArray[np.float32]:
-    """Return the weights as one float32 array."""
-    return flat(weights, shapes(settings, num_levels), path)

@@ -10,11 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from parcae.decima.graph.kernels.training import differentiate, judge, summarize
-from parcae.decima.graph.kernels.training_data import Loss, Parts, Passes, Results
+from parcae.decima.graph.kernels.training import judge
+from parcae.decima.graph.kernels.training_data import DIFFERENTIATE, EMBED, JUDGE, Loss, Results
 from parcae.decima.graph.layout import EMBEDDING, SLOPE, DecimaSettings, shapes
-from parcae.decima.graph.passes import Batch, BufferRoom, FlatParts, allocate_passes
+from parcae.decima.graph.passes import Batch, BufferRoom, TrainingTables
 from parcae.policies.networks.layout import Weights, flat, places, require_shapes
+from parcae.policies.networks.records import empty_tables
 from parcae.policies.networks.training import Judged, NamedNetwork, Surrogate
 
 FloatArray = npt.NDArray[np.float32]
@@ -39,43 +40,31 @@ class _Judge(torch.autograd.Function):
         """Judge the decisions of a batch, and differentiate the loss if it is known."""
         ctx.network = network
         ctx.batch = batch
-        ctx.parts = network.parts()
-        ctx.results = results = _results(len(batch))
-        ctx.gradient = None
-        if surrogate is None:
-            work = network.passes(batch.room)
-            judge(batch.decisions, batch.edges, ctx.parts, work, batch.index, results)
-        else:
-            ctx.gradient = network.differentiate(batch, ctx.parts, _loss(surrogate), results)
-        log_prob, entropy, z = (torch.from_numpy(a).to(weights.device) for a in results[:3])
+        ctx.results = _results(len(batch))
+        loss = _JUDGE if surrogate is None else _loss(surrogate)
+        ctx.gradient = network.run_kernel(batch, loss, ctx.results)
+        ctx.is_known = surrogate is not None
+        log_prob, entropy, z = (torch.from_numpy(a).to(weights.device) for a in ctx.results[:3])
         ctx.mark_non_differentiable(z)
         return log_prob, entropy, z
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         """Return the gradient of the weights."""
-        network = ctx.network
         slopes = [np.ascontiguousarray(gradient.cpu().numpy()) for gradient in gradients[:2]]
-        results = ctx.results
-        if ctx.gradient is None or not _are_close(slopes, results[3:]):
+        if not ctx.is_known or not _are_close(slopes, ctx.results[3:]):
             given = _results(len(ctx.batch))._replace(d_log_prob=slopes[0], d_entropy=slopes[1])
-            ctx.gradient = network.differentiate(ctx.batch, ctx.parts, _GIVEN, given)
+            ctx.gradient = ctx.network.run_kernel(ctx.batch, _GIVEN, given)
         return None, None, None, torch.from_numpy(ctx.gradient).to(gradients[0].device)
 
 
 def _results(size: int) -> Results:
     """Room for the results of this many decisions."""
-    return Results(
-        log_prob=np.zeros(size, np.float32),
-        entropy=np.zeros(size, np.float32),
-        z=np.zeros((size, EMBEDDING), np.float32),
-        d_log_prob=np.zeros(size, np.float32),
-        d_entropy=np.zeros(size, np.float32),
-    )
+    return Results(**empty_tables(Results, decisions=size))
 
 
 def _loss(surrogate: Surrogate) -> Loss:
-    """The loss in the form that the kernels take."""
+    """The loss in the form that the kernel takes."""
     old = surrogate.old_log_prob
     return Loss(
         weight=surrogate.weight,
@@ -85,12 +74,15 @@ def _loss(surrogate: Surrogate) -> Loss:
         entropy=np.float32(surrogate.entropy),
         has_ratio=old is not None,
         is_given=False,
+        goal=DIFFERENTIATE,
     )
 
 
 _NONE = np.zeros(0, np.float32)
-#: Stands for a loss whose slopes are given.
+#: Stand for a loss whose slopes are given, or that is not wanted.
 _GIVEN = _loss(Surrogate(_NONE))._replace(is_given=True)
+_JUDGE = _GIVEN._replace(goal=JUDGE)
+_EMBED = _GIVEN._replace(goal=EMBED)
 
 
 def _are_close(slopes: list[FloatArray], expected: Sequence[FloatArray]) -> bool:
@@ -132,24 +124,16 @@ class DecimaNetwork(NamedNetwork):
         named = self.by_name().items()
         require_shapes(start, {name: tuple(array.shape) for name, array in named}, source)
         self.load_arrays(start)
-        self._weights = FlatParts(len(array), settings)
-        self._gradient = FlatParts(len(array), settings)
-        self._room = BufferRoom(0, 0, 0, 0, 0, 0, 0)
-        self._num_levels = 0
-        self._passes: Passes | None = None
+        self._tables = TrainingTables(BufferRoom(), settings, len(levels))
 
-    def parts(self) -> Parts:
-        """The present weights in the form that the kernels take; valid until the next call."""
-        return self._weights.parts(self.limits, self.flat.detach().cpu().numpy())
-
-    def passes(self, room: BufferRoom) -> Passes:
-        """Buffers that are large enough."""
-        levels = len(self.limits)
-        if self._passes is None or not room <= self._room or levels != self._num_levels:
-            self._passes = allocate_passes(room, self.settings, levels)
-            self._room = room
-            self._num_levels = levels
-        return self._passes
+    def run_kernel(self, batch: Batch, loss: Loss, results: Results) -> FloatArray:
+        """Judge decisions, and return the gradient of their loss, in the order of the weights."""
+        tables = self._tables
+        if not batch.room.is_within(tables.room) or len(self.limits) != tables.num_levels:
+            self._tables = tables = TrainingTables(batch.room, self.settings, len(self.limits))
+        work = tables.with_weights(self.flat.detach().cpu().numpy())
+        judge(batch.decisions, batch.edges, work, batch.index, loss, results)
+        return tables.gradient.copy()
 
     def forward(self, batch: Batch) -> Judged:
         """Evaluate recorded decisions: log probability of each choice, entropy, and state value."""
@@ -169,15 +153,6 @@ class DecimaNetwork(NamedNetwork):
         log_prob, entropy, z = judged
         return Judged(log_prob, entropy, self.value_of(z))
 
-    def differentiate(self, batch: Batch, parts: Parts, loss: Loss, results: Results) -> FloatArray:
-        """Judge decisions, and return the gradient of their loss, in the order of the weights."""
-        gradient = self._gradient.parts(self.limits)
-        work = self.passes(batch.room)
-        differentiate(
-            batch.decisions, batch.edges, parts, gradient, work, batch.index, loss, results
-        )
-        return self._gradient.flat.copy()
-
     def value_of(self, z: Tensor) -> Tensor:
         """Return the critic's value of cluster summaries z, float32[B].
 
@@ -188,10 +163,9 @@ class DecimaNetwork(NamedNetwork):
 
     def value(self, batch: Batch) -> Tensor:
         """Return the critic's value of every state, float32[B]."""
-        z = np.zeros((len(batch), EMBEDDING), np.float32)
-        work = self.passes(batch.room)
-        summarize(batch.decisions, batch.edges, self.parts(), work, batch.index, z)
-        return self.value_of(torch.from_numpy(z).to(next(self.parameters()).device))
+        results = _results(len(batch))
+        self.run_kernel(batch, _EMBED, results)
+        return self.value_of(torch.from_numpy(results.z).to(next(self.parameters()).device))
 
     def by_name(self) -> dict[str, Tensor]:
         """Return the weights of the network and the critic by name."""

@@ -1,70 +1,58 @@
-"""The arrays that Decima's training kernels take: views of flat weights, and buffers."""
+"""The arrays that Decima's training kernel takes: views of flat weights, and buffers."""
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.decima.graph.kernels.training_data import (
-    Activations,
-    Edges,
-    Head,
-    Layers,
-    Parts,
-    Passes,
-    TrainingDecisions,
-)
+from parcae.decima.graph.kernels.recording import GraphRecord
+from parcae.decima.graph.kernels.training_data import Edges, Head, Part, Passes
 from parcae.decima.graph.layout import (
     EMBEDDING,
-    HIDDEN_1,
-    HIDDEN_2,
     LIMIT_KINDS,
     NO_SLOT_NAME,
     DecimaSettings,
-    Limits,
     Transform,
     shapes,
-    sizes,
 )
 from parcae.policies.networks.layout import places
+from parcae.policies.networks.records import empty_tables
 
 FloatArray = npt.NDArray[np.float32]
-
 
 #: Most decisions of a group, the stages after which a group has enough, and those that all its jobs
 #: list. A group's numbers should fit into the second cache of a processor.
 GROUP = 32
 _GROUP_ROWS = 1024
 _GROUP_LISTED = 4 * _GROUP_ROWS
-_NO_VECTOR = np.zeros(0, np.float32)
-_NO_MATRIX = np.zeros((0, 0), np.float32)
-#: The layers of a transform that the network lacks.
-_NO_LAYERS = Layers(*[_NO_MATRIX, _NO_VECTOR] * 3, *[_NO_MATRIX] * 3)
+#: Weights and biases of the layers of a transform that the network lacks.
+_NO_LAYERS = (np.zeros((0, 0), np.float32), np.zeros(0, np.float32)) * 3
 
 
-@dataclass(frozen=True)
-class BufferRoom:
+class BufferRoom(NamedTuple):
     """What the buffers must have room for."""
 
-    rows: int
-    jobs: int
-    edges: int
-    stages: int
-    options: int
-    states: int
-    recorded: int
+    rows: int = 0
+    jobs: int = 0
+    edges: int = 0
+    stages: int = 0
+    options: int = 0
+    states: int = 0
+    recorded: int = 0
 
-    def __le__(self, other: BufferRoom) -> bool:
-        return all(a <= b for a, b in zip(astuple(self), astuple(other), strict=True))
+    def is_within(self, other: BufferRoom) -> bool:
+        """Whether the other room is enough."""
+        return all(a <= b for a, b in zip(self, other, strict=True))
 
 
 @dataclass(frozen=True)
 class Batch:
     """B recorded decisions."""
 
-    decisions: TrainingDecisions
+    decisions: GraphRecord
     edges: Edges
     index: npt.NDArray[np.int64]
     room: BufferRoom
@@ -73,182 +61,116 @@ class Batch:
         return len(self.index)
 
 
-def _embedded(transform: Transform, settings: DecimaSettings) -> slice:
-    """Which inputs of a transform are embeddings; the others are features."""
-    if transform is Transform.F_JOB:
-        return slice(settings.num_features, None)
-    if transform is Transform.W:
-        return slice(0, _limit_width(settings))
-    if transform in (Transform.Q, Transform.CLASS, Transform.IDLE):
-        return slice(0, 3 * EMBEDDING)
-    return slice(None)
+class TrainingTables:
+    """The flat weights and their gradient, and the tables of the kernel, which are views of them.
 
+    Args:
+        room: what the buffers must have room for.
+        settings: which parts the network has.
+        num_levels: number of limits to choose from.
+    """
 
-def _limit_width(settings: DecimaSettings) -> int:
-    """Number of embedded inputs of the limits."""
-    widths = {Limits.STAGE: 3 * EMBEDDING, Limits.NONE: 0}
-    return widths.get(settings.limits, 2 * EMBEDDING)
-
-
-class FlatParts:
-    """The network or its gradient in the form that the kernels take."""
-
-    def __init__(self, size: int, settings: DecimaSettings) -> None:
-        #: float32[size], in the order of `layout.shapes`; the parts are views of it, except for the
-        #: transposed matrices.
-        self.flat = np.zeros(size, np.float32)
+    def __init__(self, room: BufferRoom, settings: DecimaSettings, num_levels: int) -> None:
+        self.room = room
+        self.num_levels = num_levels
         self._settings = settings
+        by_name = places(shapes(settings, num_levels))
+        size = max(place.stop for place, _ in by_name.values())
+        #: float32[size], in the order of `layout.shapes`.
+        self.weights = np.zeros(size, np.float32)
+        self.gradient = np.zeros(size, np.float32)
+        self._arrays = {
+            name: (self.weights[place].reshape(shape), self.gradient[place].reshape(shape))
+            for name, (place, shape) in by_name.items()
+        }
         self._transposed = list[tuple[FloatArray, FloatArray]]()
-        self._parts: Parts | None = None
+        self._passes = self._allocate()
 
-    def parts(
-        self, levels: npt.NDArray[np.int64], weights: npt.NDArray[np.float32] | None = None
-    ) -> Parts:
-        """Set all numbers, and return the parts; what was returned before changes too."""
-        if self._parts is None or self._parts.levels is not levels:
-            self._transposed.clear()
-            self._parts = self._make(levels)
-        if weights is None:
-            self.flat[:] = 0.0
-            return self._parts
-        np.copyto(self.flat, weights)
+    def with_weights(self, weights: FloatArray) -> Passes:
+        """Return the tables with these weights and a gradient of zero."""
+        self.weights[:] = weights
+        self.gradient[:] = 0.0
         for target, source in self._transposed:
             np.copyto(target, source.T)
-        return self._parts
+        return self._passes
 
-    def _make(self, levels: npt.NDArray[np.int64]) -> Parts:
+    def _part(self, transform: Transform, rows: int) -> Part:
+        name = transform.name.lower()
+        layers = [f"{name}.{layer}.{kind}" for layer in (1, 2, 3) for kind in ("weight", "bias")]
+        pairs = [
+            self._arrays.get(one, (none, none))
+            for one, none in zip(layers, _NO_LAYERS, strict=True)
+        ]
+        weights = [weight for weight, _ in pairs]
+        # Of the inputs of the first layer, only embeddings have a gradient.
+        first = self._settings.num_features if transform is Transform.F_JOB else 0
+        embedded = 3 * EMBEDDING
+        if transform is Transform.W:
+            embedded = len(self._settings.limit_places) * EMBEDDING
+        matrices = [weights[0][first : first + embedded], weights[2], weights[4]]
+        turned = [np.zeros(matrix.shape[::-1], np.float32) for matrix in matrices]
+        self._transposed += zip(turned, matrices, strict=True)
+        buffers = empty_tables(Part, rows=rows, outputs=weights[4].shape[1])
+        return Part(*weights, *(slope for _, slope in pairs), *turned, **buffers)
+
+    def _head(self, transform: Transform, options: int, *columns: int) -> Head:
+        """The buffers of a head, for this many options of all decisions of a group."""
+        part = self._part(transform, options)
+        buffers = empty_tables(
+            Head,
+            options=options,
+            inputs=len(part.w1),
+            embedded=part.t1.shape[1],
+            bounds=GROUP + 1,
+            decisions=GROUP,
+        )
+        return Head(part, np.array(columns, np.int64), **buffers)
+
+    def _allocate(self) -> Passes:
+        room = self.room
         settings = self._settings
-        arrays = {
-            name: self.flat[place].reshape(shape)
-            for name, (place, shape) in places(shapes(settings, len(levels))).items()
-        }
-
-        def layers(transform: Transform) -> Layers:
-            name = transform.name.lower()
-            if f"{name}.1.weight" not in arrays:
-                return _NO_LAYERS
-            weights = [arrays[f"{name}.{layer}.weight"] for layer in (1, 2, 3)]
-            biases = [arrays[f"{name}.{layer}.bias"] for layer in (1, 2, 3)]
-            pairs = [array for pair in zip(weights, biases, strict=True) for array in pair]
-            weights[0] = weights[0][_embedded(transform, settings)]
-            transposed = [np.zeros(weight.shape[::-1], np.float32) for weight in weights]
-            self._transposed += zip(transposed, weights, strict=True)
-            return Layers(*pairs, *transposed)
-
-        return Parts(
-            prep_weight=arrays["prep.1.weight"],
-            prep_bias=arrays["prep.1.bias"],
-            f_stage=layers(Transform.F_STAGE),
-            g_stage=layers(Transform.G_STAGE),
-            f_job=layers(Transform.F_JOB),
-            g_job=layers(Transform.G_JOB),
-            f_global=layers(Transform.F_GLOBAL),
-            g_global=layers(Transform.G_GLOBAL),
-            q=layers(Transform.Q),
-            w=layers(Transform.W),
-            executor_class=layers(Transform.CLASS),
-            idle=layers(Transform.IDLE),
-            no_slot=arrays.get(NO_SLOT_NAME, np.zeros(1, np.float32)),
-            levels=levels,
+        d = EMBEDDING
+        rows = max(room.rows, _GROUP_ROWS)
+        jobs = max(room.jobs, _GROUP_ROWS)
+        inputs = np.zeros((rows, settings.num_features + d), np.float32)
+        no_slot = np.zeros(1, np.float32)
+        no_slots = self._arrays.get(NO_SLOT_NAME, (no_slot, no_slot))
+        options = GROUP * room.options
+        return Passes(
+            f_stage=self._part(Transform.F_STAGE, rows),
+            g_stage=self._part(Transform.G_STAGE, rows),
+            f_job=self._part(Transform.F_JOB, rows),
+            g_job=self._part(Transform.G_JOB, jobs),
+            f_global=self._part(Transform.F_GLOBAL, jobs),
+            g_global=self._part(Transform.G_GLOBAL, GROUP),
+            q=self._head(Transform.Q, rows, 0, d, 2 * d),
+            w=self._head(Transform.W, GROUP * self.num_levels, *settings.limit_places),
+            executor_class=self._head(Transform.CLASS, options, 0, d, 2 * d),
+            idle=self._head(Transform.IDLE, options, 0, d, 2 * d),
+            prep_weight=self._arrays["prep.1.weight"][0],
+            prep_bias=self._arrays["prep.1.bias"][0],
+            d_prep_weight=self._arrays["prep.1.weight"][1],
+            d_prep_bias=self._arrays["prep.1.bias"][1],
+            no_slot=no_slots[0],
+            d_no_slot=no_slots[1],
             has_graph=settings.has_graph,
             has_two_transforms=settings.has_two_transforms,
             limits=LIMIT_KINDS[settings.limits],
+            inputs=inputs,
+            x=inputs[:, : settings.num_features],
+            e=inputs[:, settings.num_features :],
+            **empty_tables(
+                Passes,
+                rows=rows,
+                jobs=jobs,
+                decisions=GROUP,
+                bounds=GROUP + 1,
+                firsts=jobs + 1,
+                listed=max(room.rows, _GROUP_LISTED),
+                states=room.states,
+                recorded=room.recorded,
+                stages=room.stages,
+                keys=2 * room.stages + 3,
+                edges=GROUP * room.edges,
+            ),
         )
-
-
-def _zeros(*shape: int) -> FloatArray:
-    return np.zeros(shape, np.float32)
-
-
-def _integers(size: int) -> npt.NDArray[np.int64]:
-    return np.zeros(size, np.int64)
-
-
-def _activations(rows: int, num_out: int) -> Activations:
-    widths = (HIDDEN_1, HIDDEN_2, num_out)
-    return Activations(*(_zeros(rows, width) for width in (*widths, *widths)))
-
-
-def _head(options: int, num_in: int, num_embedded: int, num_out: int) -> Head:
-    """The buffers of a head, for this many options of all decisions of a group."""
-    return Head(
-        inputs=_zeros(options, num_in),
-        d_inputs=_zeros(options, num_embedded),
-        layers=_activations(options, num_out),
-        logs=np.zeros(options),
-        shares=np.zeros(options),
-        option=_integers(options),
-        first=_integers(GROUP + 1),
-        chosen=_integers(GROUP),
-    )
-
-
-def _lists(room: BufferRoom, rows: int, jobs: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Which jobs, stages and edges a group has, for this many distinct stages and jobs."""
-    return {
-        "listed": _integers(max(room.rows, _GROUP_LISTED)),
-        "first_of": _integers(jobs + 1),
-        "member_job": _integers(jobs),
-        "member_decision": _integers(jobs),
-        "first_member": _integers(GROUP + 1),
-        "found": np.zeros((room.states, 2), np.int64),
-        "found_row": np.zeros((room.recorded, 2), np.int64),
-        "stage": _integers(GROUP),
-        "stage_job": _integers(GROUP),
-        "option_job": _integers(rows),
-        "recorded": _integers(rows),
-        "place": _integers(rows),
-        "key": _integers(rows),
-        "row_of": _integers(room.stages),
-        "bound": _integers(2 * room.stages + 3),
-        "parent": _integers(room.edges * GROUP),
-        "child": _integers(room.edges * GROUP),
-        "first_edge": _integers(rows),
-        "next_edge": _integers(room.edges * GROUP),
-        "size": _integers(6),
-    }
-
-
-def allocate_passes(room: BufferRoom, settings: DecimaSettings, num_levels: int) -> Passes:
-    """Allocate the buffers of the training kernels."""
-    d = EMBEDDING
-    rows = max(room.rows, _GROUP_ROWS)
-    jobs = max(room.jobs, _GROUP_ROWS)
-    by_transform = sizes(settings, num_levels)
-    inputs = _zeros(rows, settings.num_features + d)
-
-    def head(transform: Transform, options: int) -> Head:
-        num_in, num_out = by_transform.get(transform, (0, 0))
-        embedded = len(range(*_embedded(transform, settings).indices(num_in)))
-        return _head(options, num_in, embedded, num_out)
-
-    return Passes(
-        inputs=inputs,
-        x=inputs[:, : settings.num_features],
-        e=inputs[:, settings.num_features :],
-        d_e=_zeros(rows, d),
-        total=_zeros(rows, d),
-        d_total=_zeros(rows, d),
-        y=_zeros(jobs, d),
-        d_y=_zeros(jobs, d),
-        job_total=_zeros(jobs, d),
-        d_job_total=_zeros(jobs, d),
-        z=_zeros(GROUP, d),
-        d_z=_zeros(GROUP, d),
-        global_total=_zeros(GROUP, d),
-        d_global_total=_zeros(GROUP, d),
-        f_stage=_activations(rows, d),
-        g_stage=_activations(rows, d),
-        f_job=_activations(rows, d),
-        g_job=_activations(jobs, d),
-        f_global=_activations(jobs, d),
-        g_global=_activations(GROUP, d),
-        q=head(Transform.Q, rows),
-        w=head(Transform.W, GROUP * num_levels),
-        executor_class=head(Transform.CLASS, GROUP * room.options),
-        idle=head(Transform.IDLE, GROUP * room.options),
-        shared=_zeros(GROUP, 3 * d),
-        d_shared=_zeros(GROUP, 3 * d),
-        zeros=_zeros(HIDDEN_1),
-        **_lists(room, rows, jobs),
-    )

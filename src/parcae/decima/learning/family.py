@@ -29,16 +29,9 @@ class Rollout:
         """The number of recorded decisions."""
         return int(self.record.count[0])
 
-
-def without_unused_rows(rollout: Rollout, sizes: dict[str, int]) -> Any:
-    """A copy of a rollout's record. Tables that `sizes` does not name have a row for each decision,
-    and for the final state.
-    """
-    most = rollout.count + 2
-    tables = rollout.record._asdict().items()
-    return type(rollout.record)(
-        *(np.array(table[: sizes.get(name, most)]) for name, table in tables)
-    )
+    def span(self, end: bool) -> tuple[int, int]:
+        """The rows of the decisions, or with `end` that of the state in which the run ended."""
+        return (self.count, self.count + 1) if end else (0, self.count)
 
 
 class DataSet(Protocol):
@@ -114,9 +107,3 @@ class Family(Protocol):
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> DataSet:
         """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""
-
-    def num_jobs(self, rollout: Rollout) -> int:
-        """The number of jobs in the system, summed over the decisions."""
-
-    def trimmed(self, rollout: Rollout) -> Any:
-        """A copy of the rollout's record without its unused rows, to send to another process."""

@@ -349,7 +349,8 @@ class GradientLearner:
                 "which jobs compete"
             )
         self.decisions += count
-        mean_jobs = sum(map(setting.family.num_jobs, rollouts)) / count
+        jobs = sum(int(one.record.num_jobs[: one.count].sum()) for one in rollouts)
+        mean_jobs = jobs / count
         setting.check_queues(mean_jobs, config.max_jobs_factor, self.iteration)
         data = setting.family.gather(rollouts)
         self.iteration += 1

@@ -19,6 +19,7 @@ from parcae.base.errors import ConfigError
 from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.family import Rollout
 from parcae.decima.learning.simulators import PlayedRollouts, RolloutShare, Setup, Simulators
+from parcae.policies.networks.records import trimmed
 
 #: Tasks for each CPU of the cluster, so that no CPU waits long for the last one.
 _TASKS_PER_CPU = 2
@@ -115,7 +116,7 @@ def _play(
     setup, simulators = _simulators[key, len(share)]
     network, teacher = _writable(inputs)
     played = simulators.play(share, 0, network, teacher)
-    rollouts = [Rollout(setup.family.trimmed(one), one.is_complete) for one in played.rollouts]
+    rollouts = [Rollout(trimmed(one.record), one.is_complete) for one in played.rollouts]
     return PlayedRollouts(rollouts, played.end)
 
 

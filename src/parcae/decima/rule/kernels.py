@@ -28,10 +28,19 @@ from parcae.cluster.kernels.tables import (
     is_schedulable,
     may_idle,
     num_held,
+    stages_of,
     wait_ms,
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_PROFILE, NO_STAGE
-from parcae.decima.kernels.classes import class_size, oversize, own_class, quarter_of
+from parcae.decima.kernels.queries import (
+    class_size,
+    fits,
+    is_waiting,
+    num_fitting,
+    oversize,
+    own_class,
+    quarter_of,
+)
 
 
 class RuleParameter(IntEnum):
@@ -99,20 +108,9 @@ EARLIER_COUNTS = (CLASS_PARAMETERS.start, CLASS_PARAMETERS.stop)
 
 
 @inlined
-def _num_waiting(view, facts, smallest, executor_class):  # type: ignore[no-untyped-def]
-    """Demand of stages that need more than the class `smallest`, but not more than this class."""
-    low = quarter_of(view, smallest)
-    high = quarter_of(view, executor_class)
-    queue = facts.waiting
-    count = queue.medium if low < 1 <= high else 0
-    count += queue.large if low < 2 <= high else 0
-    return count + (queue.largest if low < 3 <= high else 0)
-
-
-@inlined
 def _may_borrow(view, rule, facts, job, smallest, executor_class):  # type: ignore[no-untyped-def]
+    """Whether a stage of the job that needs the class `smallest` may take a larger one."""
     theta = rule.theta
-    offered = view.source_count[executor_class]
     remaining_ms = max(1.0, view.jobs.remaining_ms[job])
     reluctance = theta[RuleParameter.BORROW] + theta[RuleParameter.BORROW_JOBS] * facts.log_jobs
     if theta[RuleParameter.BORROW_REMAINING] != 0.0:
@@ -120,9 +118,14 @@ def _may_borrow(view, rule, facts, job, smallest, executor_class):  # type: igno
             remaining_ms / rule.mean_work_ms[0]
         )
     if theta[RuleParameter.BORROW_WAITING] != 0.0:
-        wanted = _num_waiting(view, facts, smallest, executor_class)
+        # Demand of stages that need more than the smallest class, but not more than this one.
+        low = quarter_of(view, smallest)
+        high = quarter_of(view, executor_class)
+        wanted = facts.waiting.medium if low < 1 <= high else 0
+        wanted += facts.waiting.large if low < 2 <= high else 0
+        wanted += facts.waiting.largest if low < 3 <= high else 0
         reluctance += theta[RuleParameter.BORROW_WAITING] * math.log(
-            (1.0 + wanted) / (1.0 + offered)
+            (1.0 + wanted) / (1.0 + view.source_count[executor_class])
         )
     if theta[RuleParameter.BORROW_SIZE] != 0.0:
         reluctance += theta[RuleParameter.BORROW_SIZE] * math.log(
@@ -144,7 +147,7 @@ def class_for(view, rule, facts, stage):  # type: ignore[no-untyped-def]
     theta = rule.theta
     for c in range(view.classes.shape[0]):
         offered = view.source_count[c]
-        if offered == 0 or not (view.stages.fits[stage] >> c) & 1:
+        if offered == 0 or not fits(view, stage, c):
             continue
         if class_size(view, c) > class_size(view, smallest) and not _may_borrow(
             view, rule, facts, view.stages.job[stage], smallest, c
@@ -165,19 +168,10 @@ def command_class(view, rule, facts, stage):  # type: ignore[no-untyped-def]
 
     This is ANY_CLASS (best-fitting executors first) if the parameters restrict no class.
     """
-    theta = rule.theta
-    is_plain = view.classes.shape[0] == 1
-    if not is_plain:
-        is_plain = True
-        for parameter in range(RuleParameter.BORROW, RuleParameter.SCORE_OVERSIZE):
-            is_plain = is_plain and theta[parameter] == 0.0
-    return ANY_CLASS if is_plain else class_for(view, rule, facts, stage)
-
-
-@inlined
-def wants_offered(view, job):  # type: ignore[no-untyped-def]
-    """Whether an offered executor is large enough for a schedulable stage of the job."""
-    return view.classes.shape[0] == 1 or first_schedulable(view, job) != NO_STAGE
+    for parameter in range(RuleParameter.BORROW, RuleParameter.SCORE_OVERSIZE):
+        if view.classes.shape[0] > 1 and rule.theta[parameter] != 0.0:
+            return class_for(view, rule, facts, stage)
+    return ANY_CLASS
 
 
 @inlined
@@ -186,16 +180,13 @@ def _may_go_ahead(view, rule, stage):  # type: ignore[no-untyped-def]
 
     The wait lasts until the tasks of the stage's parents finish.
     """
-    theta = rule.theta
-    if is_runnable(view, stage) or (
-        theta[RuleParameter.AHEAD] <= 0.0 and theta[RuleParameter.AHEAD_WAIT] == 0.0
-    ):
+    if is_runnable(view, stage):
         return True
-    return (
-        theta[RuleParameter.AHEAD]
-        + theta[RuleParameter.AHEAD_WAIT] * math.log(max(1.0, wait_ms(view, stage)) / MS_PER_S)
-        <= 0.0
-    )
+    reluctance = rule.theta[RuleParameter.AHEAD]
+    if rule.theta[RuleParameter.AHEAD_WAIT] != 0.0:
+        wait_s = max(1.0, wait_ms(view, stage)) / MS_PER_S
+        reluctance += rule.theta[RuleParameter.AHEAD_WAIT] * math.log(wait_s)
+    return reluctance <= 0.0
 
 
 @kernel
@@ -207,8 +198,7 @@ def best_stage(view, rule, facts, job, binds):  # type: ignore[no-untyped-def]
     stages = view.stages
     if view.jobs.num_schedulable[job] == 0:
         return best
-    first = view.jobs.stage_start[job]
-    for stage in range(first, first + view.jobs.num_stages[job]):
+    for stage in stages_of(view, job):
         if not is_schedulable(view, stage) or (binds and not _may_go_ahead(view, rule, stage)):
             continue
         executor_class = class_for(view, rule, facts, stage)
@@ -241,12 +231,10 @@ class Rule(NamedTuple):
 
 
 class WaitingDemand(NamedTuple):
-    """Number of executors that schedulable stages can take, by the size that the stages need.
-
-    Each field counts stages whose smallest fitting class is in one quarter of the classes by size.
+    """Demand of all schedulable stages by the quarter of the classes, ordered by size, that the
+    smallest class belongs to that fits a stage. That of the first quarter is not needed.
     """
 
-    small: Any
     medium: Any
     large: Any
     largest: Any
@@ -352,29 +340,21 @@ def waiting_demand(view, rule):  # type: ignore[no-untyped-def]
 
     Visits all stages of all jobs, so it is computed only if the rule's parameters use it.
     """
-    small = 0
     medium = 0
     large = 0
     largest = 0
-    if view.classes.shape[0] == 1 or rule.theta[RuleParameter.BORROW_WAITING] == 0.0:
-        return WaitingDemand(small, medium, large, largest)
-    stages = view.stages
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        if view.jobs.num_schedulable[job] == 0:
-            continue
-        for stage in range(
-            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
-        ):
-            if stages.is_saturated[stage] or stages.num_parents_unsaturated[stage] > 0:
+    if view.classes.shape[0] > 1 and rule.theta[RuleParameter.BORROW_WAITING] != 0.0:
+        for job in view.active[: view.now.num_active[0]]:
+            if view.jobs.num_schedulable[job] == 0:
                 continue
-            quarter = quarter_of(view, own_class(view, stage))
-            wanted = demand(view, stage)
-            small += wanted if quarter == 0 else 0
-            medium += wanted if quarter == 1 else 0
-            large += wanted if quarter == 2 else 0
-            largest += wanted if quarter == 3 else 0
-    return WaitingDemand(small, medium, large, largest)
+            for stage in stages_of(view, job):
+                if is_waiting(view, stage):
+                    quarter = quarter_of(view, own_class(view, stage))
+                    wanted = demand(view, stage)
+                    medium += wanted if quarter == 1 else 0
+                    large += wanted if quarter == 2 else 0
+                    largest += wanted if quarter == 3 else 0
+    return WaitingDemand(medium, large, largest)
 
 
 #: Largest share of the executors that may be kept in reserve.
@@ -412,13 +392,9 @@ def _num_spare(view, rule, stage):  # type: ignore[no-untyped-def]
         )
     if tenths <= 0.0 or view.now.source_job[0] != NO_JOB:
         return view.now.num_executors[0]
-    num_fitting = 0
-    num_free = 0
-    for c in range(view.classes.shape[0]):
-        if (view.stages.fits[stage] >> c) & 1:
-            num_fitting += view.classes.num_executors[c]
-            num_free += view.source_count[c]
-    return num_free - math.ceil(num_fitting * min(_LARGEST_RESERVE, 0.1 * tenths))
+    fitting = num_fitting(view, stage, view.classes.num_executors)
+    reserved = math.ceil(fitting * min(_LARGEST_RESERVE, 0.1 * tenths))
+    return num_fitting(view, stage, view.source_count) - reserved
 
 
 @kernel
@@ -431,9 +407,11 @@ def _first_below(view, rule, facts, log_factor):  # type: ignore[no-untyped-def]
     best_room = 0
     best_score = math.inf
     can_gain = rule.theta[RuleParameter.SCORE_OVERSIZE] < 0.0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        if view.jobs.num_schedulable[job] == 0 or not wants_offered(view, job):
+    for job in view.active[: view.now.num_active[0]]:
+        # With several classes, the offered executors may all be too small for the job.
+        if view.jobs.num_schedulable[job] == 0 or (
+            view.classes.shape[0] > 1 and first_schedulable(view, job) == NO_STAGE
+        ):
             continue
         held = num_held(view, job)
         column = cap_level(view, rule, facts, job)
@@ -528,8 +506,7 @@ def _ignoring_caps(view, rule, facts):  # type: ignore[no-untyped-def]
     """
     best = NO_STAGE
     best_ms = math.inf
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         if view.jobs.remaining_ms[job] < best_ms:
             stage = best_stage(view, rule, facts, job, False)
             if stage != NO_STAGE:

@@ -156,3 +156,13 @@ def draw(logits, size, uniform_draw):  # type: ignore[no-untyped-def]
             if left < 0.0:
                 break
     return last, logits[last] - log_total
+
+
+@inlined
+def pick(logits, size, is_drawn, seed, counter):  # type: ignore[no-untyped-def]
+    """Draw an index, or take the most probable one. Returns it, and the logarithm of its
+    probability if it is drawn.
+    """
+    if is_drawn:
+        return draw(logits, size, uniform(seed, counter))
+    return largest(logits, size), 0.0

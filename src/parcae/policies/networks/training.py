@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from parcae.base.errors import saved_by_older_version
 from parcae.policies.networks.layout import Shapes, Weights, require_shapes
+from parcae.policies.networks.records import joined
 
 #: Choices with log probabilities below this count as impossible.
 _LEAST = -50.0
@@ -203,6 +204,44 @@ class JobChoices:
 
     def __len__(self) -> int:
         return len(self.choice)
+
+
+class JobData:
+    """Recorded choices of a job, joined, as a data set (`parcae.decima.learning.family.DataSet`).
+
+    Args:
+        records: records with the columns of `kind`; the jobs of a decision lie in "rows".
+        spans: first and last + 1 decision that is taken of each record.
+        kind: what the network takes.
+    """
+
+    def __init__(
+        self, records: Sequence[Any], spans: Sequence[tuple[int, int]], kind: type[JobChoices]
+    ) -> None:
+        self.table = joined(records, spans)
+        self.log_prob: npt.NDArray[np.float32] = self.table.log_prob
+        self._kind = kind
+
+    def __len__(self) -> int:
+        return len(self.log_prob)
+
+    def shuffled(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """All indices, in random order."""
+        return rng.permutation(len(self))
+
+    def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Any:
+        """The decisions with these indices as tensors."""
+        # `row` are the indices of the chosen decisions' job rows, one decision after another.
+        counts = self.table.num_jobs[index]
+        starts = np.cumsum(counts) - counts
+        row = np.repeat(self.table.first_row[index] - starts, counts) + np.arange(counts.sum())
+        owner = np.repeat(np.arange(len(index)), counts)
+        columns = {"owner": owner, "first_row": starts, "num_jobs": counts}
+        for field in fields(self._kind):
+            if field.name not in columns:
+                is_of_jobs = self.table._field_defaults[field.name].axes[0] == "rows"
+                columns[field.name] = getattr(self.table, field.name)[row if is_of_jobs else index]
+        return self._kind(**{n: torch.from_numpy(a).to(device) for n, a in columns.items()})
 
 
 class DeepSetNetwork(TableNetwork):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.cluster.kernels.tables import demand, is_runnable, relative
+from parcae.cluster.kernels.tables import demand, is_runnable, relative, stages_of
 from parcae.cluster.state import NO_JOB
 from parcae.decima.graph.layout import (
+    LIMIT_NONE,
+    LIMIT_STAGE,
     LOCAL,
     MOST_WORK,
-    NUM_PLAIN,
-    NUM_RELATIVE,
     Direct,
     LimitFeature,
     Unit,
 )
+from parcae.decima.kernels.queries import is_unfinished, num_left, num_on_stage
 from parcae.decima.rule.kernels import curve_row
 from parcae.policies.networks.kernels import find_ahead
 
@@ -34,34 +35,19 @@ def offered_column(net):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_unfinished(view, stage):  # type: ignore[no-untyped-def]
-    """Return whether the stage is not complete, so that it is part of the graph."""
-    return view.stages.num_finished[stage] < view.stages.num_tasks[stage]
-
-
-@inlined
-def num_on_stage(view, stage):  # type: ignore[no-untyped-def]
-    """Return the executors on the stage, on their way to it, and committed to it."""
-    # Deviation: Decima, section 6.1 (iii) counts the executors that work on the stage. Here those
-    # that move or are committed to it count, too (as the released code counts a job's), so that a
-    # decision sees those before it in its round.
-    stages = view.stages
-    return stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-
-
-@inlined
-def num_left(view, stage):  # type: ignore[no-untyped-def]
-    """Return the stage's tasks that have not started."""
-    return view.stages.num_tasks[stage] - view.stages.num_started[stage]
-
-
-@inlined
 def largest_memory(view):  # type: ignore[no-untyped-def]
     """Memory of the largest class."""
     top = 0.0
     for executor_class in range(view.classes.shape[0]):
         top = max(top, view.classes.memory[executor_class])
     return top
+
+
+@inlined
+def below_ms(view, stage):  # type: ignore[no-untyped-def]
+    """Return the work on the heaviest path from a stage on, without its tasks that have started."""
+    stages = view.stages
+    return stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage]
 
 
 @inlined
@@ -72,14 +58,9 @@ def critical_ms(view, job):  # type: ignore[no-untyped-def]
     become smaller since the job arrived.
     """
     longest = 0.0
-    stages = view.stages
-    first = view.jobs.stage_start[job]
-    for stage in range(first, first + view.jobs.num_stages[job]):
+    for stage in stages_of(view, job):
         if is_unfinished(view, stage):
-            longest = max(
-                longest,
-                stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage],
-            )
+            longest = max(longest, below_ms(view, stage))
     return longest
 
 
@@ -104,40 +85,38 @@ def write_stage_features(view, net, stage, job, x, common):  # type: ignore[no-u
     `common` is (mean gap between arrivals, memory of the largest class, critical path, average
     width).
     """
-    stages = view.stages
-    now = view.now
+    units = net.units
+    task_ms = view.stages.task_ms[stage]
     left = num_left(view, stage)
-    local = LOCAL if job == now.source_job[0] else -LOCAL
-    offered = now.num_source[0] / net.units[Unit.EXECUTORS]
-    if net.has_job_features:
-        x[0] = math.log1p(left / net.units[Unit.TASKS])
-        x[1] = math.log1p(stages.task_ms[stage] / net.units[Unit.TASK_MS])
-        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
-        x[3] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
-        x[4] = net.units[Unit.DELAY]
-        x[5] = net.units[Unit.WIDTH]
-    elif net.has_code_features:
-        x[0] = view.jobs.num_supplied[job] / net.units[Unit.EXECUTORS]
+    work = left * task_ms / units[Unit.WORK_MS]
+    offered = view.now.num_source[0] / units[Unit.EXECUTORS]
+    local = LOCAL if job == view.now.source_job[0] else -LOCAL
+    column = 5
+    if net.has_code_features:
+        x[0] = view.jobs.num_supplied[job] / units[Unit.EXECUTORS]
         x[1] = local
         x[2] = offered
-        x[3] = left * stages.task_ms[stage] / net.units[Unit.WORK_MS]
-        x[4] = left / net.units[Unit.TASKS]
+        x[3] = work
+        x[4] = left / units[Unit.TASKS]
     else:
-        x[0] = left / net.units[Unit.TASKS]
-        x[1] = stages.task_ms[stage] / net.units[Unit.TASK_MS]
-        x[2] = num_on_stage(view, stage) / net.units[Unit.EXECUTORS]
+        x[0] = left / units[Unit.TASKS]
+        x[1] = task_ms / units[Unit.TASK_MS]
+        x[2] = num_on_stage(view, stage) / units[Unit.EXECUTORS]
         x[3] = offered
         x[4] = local
-    column = 5
-    if net.has_relative_features:
+    if net.has_job_features:
+        x[0] = math.log1p(left / units[Unit.TASKS])
+        x[1] = math.log1p(task_ms / units[Unit.TASK_MS])
+        column = 3
+    elif net.has_relative_features:
+        # In float32, as trained networks know it.
         x[0] = math.log1p(x[0])
         x[1] = math.log1p(x[1])
-        x[5] = min(MOST_WORK, left * stages.task_ms[stage] / net.units[Unit.WORK_MS])
-        x[6] = net.units[Unit.DELAY]
-        x[7] = net.units[Unit.WIDTH]
-        column = NUM_RELATIVE
-    if net.has_job_features:
-        column = NUM_PLAIN
+    if net.has_job_features or net.has_relative_features:
+        x[column] = min(MOST_WORK, work)
+        x[column + 1] = units[Unit.DELAY]
+        x[column + 2] = units[Unit.WIDTH]
+        column += 3
     if net.knows_gap:
         x[column] = common[0]
         column += 1
@@ -149,7 +128,7 @@ def write_stage_features(view, net, stage, job, x, common):  # type: ignore[no-u
     if net.has_classes:
         for feature in range(5):
             x[feature] = math.copysign(math.log1p(abs(x[feature])), x[feature])
-        x[offered_column(net)] = relative(stages.memory[stage], common[1])
+        x[offered_column(net)] = relative(view.stages.memory[stage], common[1])
 
 
 @inlined
@@ -204,13 +183,6 @@ def write_job(view, net, work, position, held, x):  # type: ignore[no-untyped-de
 
 
 @inlined
-def below_ms(view, stage):  # type: ignore[no-untyped-def]
-    """Return the work on the heaviest path from a stage on, without its tasks that have started."""
-    stages = view.stages
-    return stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage]
-
-
-@inlined
 def _waves(view, stage, added):  # type: ignore[no-untyped-def]
     """Return the waves in which a stage's tasks would start on its executors and so many more."""
     return num_left(view, stage) / max(1, num_on_stage(view, stage) + added)
@@ -236,22 +208,46 @@ def write_stage(view, net, stage, paths, x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_distinct(view, net, held, column):  # type: ignore[no-untyped-def]
-    """Return whether a limit gives away other executors than every smaller one."""
-    offered = view.now.num_source[0]
-    is_enough = column > 0 and net.levels[column - 1] - held >= offered
-    return net.levels[column] > held and not is_enough
+def held_executors(view, net, stage):  # type: ignore[no-untyped-def]
+    """Return the number of executors that limits are counted from.
+
+    These are the job's executors, or the stage's if limits are per stage. The offered executors do
+    not count.
+    """
+    job = view.stages.job[stage]
+    if net.limits == LIMIT_STAGE:
+        return num_on_stage(view, stage)
+    held = view.jobs.num_supplied[job]
+    if job == view.now.source_job[0]:
+        held -= view.now.num_source[0]
+    return max(0, held)
+
+
+@inlined
+def is_possible(view, net, held, column):  # type: ignore[no-untyped-def]
+    """Whether a limit may be chosen: it is above what is held.
+
+    With features of jobs it must also give away other executors than every smaller limit, and a
+    network without limits has the largest only.
+    """
+    levels = net.levels
+    if net.limits == LIMIT_NONE:
+        return column == levels.shape[0] - 1
+    is_other = column == 0 or levels[column - 1] - held < view.now.num_source[0]
+    return levels[column] > held and (is_other or not net.has_job_features)
 
 
 @kernel
 def write_limit(view, net, stage, held, column, x):  # type: ignore[no-untyped-def]
     """Write the features of a limit to x."""
     level = net.levels[column]
-    top = net.levels[net.levels.shape[0] - 1]
+    top = net.levels[-1]
+    x[LimitFeature.LEVEL] = level / top
+    if not net.has_job_features:
+        return
     offered = view.now.num_source[0]
     added = min(level - held, offered)
     row = curve_row(net, view, view.stages.job[stage])
-    x[LimitFeature.LEVEL] = level / top
     x[LimitFeature.LOG_LEVEL] = math.log(level) / _LOG_LEVELS
     x[LimitFeature.ADDED] = added / top
     x[LimitFeature.OF_SOURCE] = added / offered

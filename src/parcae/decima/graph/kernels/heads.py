@@ -1,6 +1,8 @@
-"""The heads for executor classes and idle slots, and their inputs.
+"""The heads for limits, executor classes and idle slots: a head scores options by their features.
 
-Source: Decima, section 7.3, for classes; Duan & Wu, sections III and IV-B, for idle slots.
+A head's first layer begins with a sum that all options have in common, `work.job_layer`.
+
+Source: Decima, sections 5.2 and 7.3; Duan & Wu, sections III and IV-B, for idle slots.
 
 # Deviation: Decima does not say what its class head takes besides the embeddings. Here it takes
 the properties of the class relative to the cluster (see `ClassFeature`). The idle head has one more
@@ -16,20 +18,27 @@ import numpy as np
 from parcae.base.compiled.kernels import INTEGER, deferred, inlined, kernel
 from parcae.base.compiled.products import add_product, apply_layer
 from parcae.base.compiled.vectors import copy_numbers, rectify
-from parcae.cluster.kernels.tables import demand, relative, slot_ms
+from parcae.cluster.kernels.tables import demand, relative, slot_ms, stages_of
 from parcae.cluster.state import ANY_CLASS
-from parcae.decima.graph.kernels.features import largest_memory
+from parcae.decima.graph.kernels.features import (
+    held_executors,
+    is_possible,
+    largest_memory,
+    write_limit,
+)
 from parcae.decima.graph.layout import (
     EMBEDDING,
     HIDDEN_1,
     HIDDEN_2,
+    LIMIT_NONE,
+    LIMIT_OUTPUTS,
     OFFERED_UNIT,
     SLOPE,
     ClassFeature,
     Fit,
     Transform,
 )
-from parcae.decima.kernels.classes import best_fitting, own_class
+from parcae.decima.kernels.queries import best_fitting, fits, is_waiting, num_fitting, own_class
 from parcae.policies.networks.kernels import dot
 
 _D = EMBEDDING
@@ -37,34 +46,15 @@ _H1 = HIDDEN_1
 _H2 = HIDDEN_2
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
-_NUM_CLASS_FEATURES = len(ClassFeature)
-(
-    _CPU,
-    _MEMORY,
-    _CLASS_SPARE,
-    _IS_BEST,
-    _CLASS_OFFERED,
-    _COVERS,
-    _FREE,
-    _CLASS_SHARE,
-    _CLASS_WAITING,
-) = map(int, ClassFeature)
-
-
-@kernel
-def score(weights, layer_1, layer_2, at):  # type: ignore[no-untyped-def]
-    """Compute the single linear output of a transform from the inputs of its first rectifier."""
-    rectify(layer_1, _H1, _SLOPE)
-    copy_numbers(weights, at + _H1 * _H2, _H2, layer_2)
-    add_product(layer_1, _H1, weights, at, _H2, layer_2)
-    rectify(layer_2, _H2, _SLOPE)
-    at += (_H1 + 1) * _H2
-    return dot(layer_2, _H2, weights, at) + weights[at + _H2]
+#: Where e_v, y_i and z begin.
+_ALL = (0, EMBEDDING, 2 * EMBEDDING)
 
 
 @kernel
 def score_rows(weights, layers_1, layers_2, at, logits):  # type: ignore[no-untyped-def]
-    """Compute the single linear output of a transform for many rows."""
+    """Compute the single linear output of a transform for many rows, from the inputs of its first
+    rectifier.
+    """
     for row in range(layers_1.shape[0]):
         rectify(layers_1[row], _H1, _SLOPE)
     apply_layer(layers_1, weights, at, layers_2, _SLOPE)
@@ -73,22 +63,92 @@ def score_rows(weights, layers_1, layers_2, at, logits):  # type: ignore[no-unty
         logits[row] = dot(layers_2[row], _H2, weights, at) + weights[at + _H2]
 
 
-@kernel
-def _embed_into_first_layer(  # type: ignore[no-untyped-def]
-    view, net, work, which, num_extra, stage
-):
-    """Write the part of a head's first layer that comes from e_v, y_i and z to `work.job_layer`.
+@inlined
+def _score_options(net, work, at, x, first, last, logits):  # type: ignore[no-untyped-def]
+    """Write the logits of the options first .. last - 1, whose features are rows of x.
 
-    Returns where the weights of the head's `num_extra` further inputs start.
+    The features' weights begin at `at`; the bias of the first layer and the other layers follow.
     """
+    num_features = x.shape[1]
+    layers_1 = work.layers_1[: last - first]
+    layers_2 = work.layers_2[: last - first]
+    for row in range(first, last):
+        layer = layers_1[row - first]
+        copy_numbers(work.job_layer, 0, _H1, layer)
+        add_product(x[row], num_features, net.weights, at, _H1, layer)
+    second = at + (num_features + 1) * _H1
+    score_rows(net.weights, layers_1, layers_2, second, logits[first:last])
+
+
+@inlined
+def _begin_layer(  # type: ignore[no-untyped-def]
+    view, net, work, which, places, num_direct, num_features, stage
+):
+    """Write what all options of a head have in common to `work.job_layer`.
+
+    The inputs are the embeddings at `places` among e_v, y_i and z, and the first `num_direct`
+    features of the stage. Returns where the weights of the options' features begin.
+    """
+    shared = work.row
+    copy_numbers(work.e[work.now[0] + stage], 0, _D, shared)
+    copy_numbers(work.y[work.now[1] + view.stages.job[stage]], 0, _D, shared[_D:])
+    copy_numbers(work.z, 0, _D, shared[2 * _D :])
     at = net.starts[which]
-    e = work.e[work.now[0] + stage]
-    y = work.y[work.now[1] + view.stages.job[stage]]
-    copy_numbers(net.weights, at + (3 * _D + num_extra) * _H1, _H1, work.job_layer)
-    add_product(e, _D, net.weights, at, _H1, work.job_layer)
-    add_product(y, _D, net.weights, at + _D * _H1, _H1, work.job_layer)
-    add_product(work.z, _D, net.weights, at + 2 * _D * _H1, _H1, work.job_layer)
-    return at + 3 * _D * _H1
+    features = at + (len(places) * _D + num_direct) * _H1
+    copy_numbers(net.weights, features + num_features * _H1, _H1, work.job_layer)
+    for place in places:
+        add_product(shared[place:], _D, net.weights, at, _H1, work.job_layer)
+        at += _D * _H1
+    if num_direct > 0:
+        option = 0
+        while work.stage[option] != stage:
+            option += 1
+        add_product(work.direct[option], num_direct, net.weights, at, _H1, work.job_layer)
+    return features
+
+
+@inlined
+def _score_outputs(net, work, at):  # type: ignore[no-untyped-def]
+    """Write the logits of limits that have one output each; `at` is where the first bias is."""
+    num_levels = net.levels.shape[0]
+    layer = work.layers_1[:1]
+    copy_numbers(work.job_layer, 0, _H1, layer[0])
+    rectify(layer[0], _H1, _SLOPE)
+    apply_layer(layer, net.weights, at + _H1, work.layers_2[:1], _SLOPE)
+    at += _H1 + (_H1 + 1) * _H2
+    copy_numbers(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
+    add_product(work.layers_2[0], _H2, net.weights, at, num_levels, work.limit_logits)
+
+
+@kernel
+def score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
+    """Write the logits of the limits to `work.limit_logits`; limits up to what is held get -inf.
+    Returns how many limits are possible.
+    """
+    held = held_executors(view, net, stage)
+    logits = work.limit_logits
+    logits[:] = 0.0
+    count = 0
+    first = 0
+    # Limits rise, so that the possible ones lie together.
+    for column in range(net.levels.shape[0]):
+        if is_possible(view, net, held, column):
+            first = column if count == 0 else first
+            count += 1
+            if net.limits != LIMIT_OUTPUTS:
+                write_limit(view, net, stage, held, column, work.limit_x[column])
+    if net.limits != LIMIT_NONE:
+        num_direct = net.num_direct if net.has_job_features else 0
+        places = net.limit_places
+        num_features = work.limit_x.shape[1]
+        at = _begin_layer(view, net, work, Transform.W, places, num_direct, num_features, stage)
+        if net.limits == LIMIT_OUTPUTS:
+            _score_outputs(net, work, at)
+        else:
+            _score_options(net, work, at, work.limit_x, first, first + count, logits)
+    logits[:first] = _IMPOSSIBLE
+    logits[first + count :] = _IMPOSSIBLE
+    return count
 
 
 @kernel
@@ -99,20 +159,13 @@ def count_waiting(view, work):  # type: ignore[no-untyped-def]
     number of executors.
     """
     work.waiting[:] = 0.0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         if view.jobs.num_schedulable[job] == 0:
             continue
-        for stage in range(
-            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
-        ):
-            if (
-                view.stages.is_saturated[stage] == 0
-                and view.stages.num_parents_unsaturated[stage] == 0
-            ):
-                executor_class = own_class(view, stage)
-                if executor_class != ANY_CLASS:
-                    work.waiting[executor_class] += demand(view, stage)
+        for stage in stages_of(view, job):
+            executor_class = own_class(view, stage)
+            if is_waiting(view, stage) and executor_class != ANY_CLASS:
+                work.waiting[executor_class] += demand(view, stage)
     for executor_class in range(view.classes.shape[0]):
         work.waiting[executor_class] = math.log1p(
             work.waiting[executor_class] / view.classes.num_executors[executor_class]
@@ -120,20 +173,16 @@ def count_waiting(view, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def write_fit(view, work, stage, row, at):  # type: ignore[no-untyped-def]
-    """Write how a stage fits the offered executors (see `Fit`) to row[at:]."""
+def write_fit(view, work, stage, x):  # type: ignore[no-untyped-def]
+    """Write how a stage fits the offered executors (see `Fit`) to x."""
     best = best_fitting(view, stage)
-    count = 0
     top = largest_memory(view)
-    for executor_class in range(view.classes.shape[0]):
-        if (view.stages.fits[stage] >> executor_class) & 1:
-            count += view.source_count[executor_class]
-    row[at + Fit.OFFERED] = math.log1p(view.now.num_source[0] / OFFERED_UNIT)
-    row[at + Fit.SHARE] = count / view.now.num_source[0]
-    row[at + Fit.SPARE] = relative(view.classes.memory[best], top) - relative(
+    x[Fit.OFFERED] = math.log1p(view.now.num_source[0] / OFFERED_UNIT)
+    x[Fit.SHARE] = num_fitting(view, stage, view.source_count) / view.now.num_source[0]
+    x[Fit.SPARE] = relative(view.classes.memory[best], top) - relative(
         view.stages.memory[stage], top
     )
-    row[at + Fit.WAITING] = work.waiting[best]
+    x[Fit.WAITING] = work.waiting[best]
 
 
 @kernel
@@ -147,15 +196,15 @@ def _write_class(view, work, stage, limit, executor_class, x):  # type: ignore[n
         top_cpu = max(top_cpu, classes.cpu[other])
     free = view.sources.num_idle[executor_class] - view.sources.num_committed[executor_class]
     memory = relative(classes.memory[executor_class], top)
-    x[_CPU] = relative(classes.cpu[executor_class], top_cpu)
-    x[_MEMORY] = memory
-    x[_CLASS_SPARE] = memory - relative(view.stages.memory[stage], top)
-    x[_IS_BEST] = 1.0 if executor_class == best_fitting(view, stage) else 0.0
-    x[_CLASS_OFFERED] = offered / view.now.num_source[0]
-    x[_COVERS] = min(limit, offered) / max(1, limit)
-    x[_FREE] = free / classes.num_executors[executor_class]
-    x[_CLASS_SHARE] = classes.num_executors[executor_class] / view.now.num_executors[0]
-    x[_CLASS_WAITING] = work.waiting[executor_class]
+    x[ClassFeature.CPU] = relative(classes.cpu[executor_class], top_cpu)
+    x[ClassFeature.MEMORY] = memory
+    x[ClassFeature.SPARE] = memory - relative(view.stages.memory[stage], top)
+    x[ClassFeature.IS_BEST] = executor_class == best_fitting(view, stage)
+    x[ClassFeature.OFFERED] = offered / view.now.num_source[0]
+    x[ClassFeature.COVERS] = min(limit, offered) / max(1, limit)
+    x[ClassFeature.FREE] = free / classes.num_executors[executor_class]
+    x[ClassFeature.SHARE] = classes.num_executors[executor_class] / view.now.num_executors[0]
+    x[ClassFeature.WAITING] = work.waiting[executor_class]
 
 
 @deferred(INTEGER)
@@ -165,24 +214,17 @@ def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def
 
     A class that is not offered or is too small for the stage gets -inf.
     """
-    at = _embed_into_first_layer(view, net, work, Transform.CLASS, _NUM_CLASS_FEATURES, stage)
+    x = work.class_x
+    at = _begin_layer(view, net, work, Transform.CLASS, _ALL, 0, x.shape[1], stage)
+    for executor_class in range(x.shape[0]):
+        _write_class(view, work, stage, limit, executor_class, x[executor_class])
+    _score_options(net, work, at, x, 0, x.shape[0], work.class_logits)
     count = 0
-    for executor_class in range(view.classes.shape[0]):
-        _write_class(view, work, stage, limit, executor_class, work.class_x[executor_class])
-        if (
-            view.source_count[executor_class] == 0
-            or not (view.stages.fits[stage] >> executor_class) & 1
-        ):
+    for executor_class in range(x.shape[0]):
+        if view.source_count[executor_class] > 0 and fits(view, stage, executor_class):
+            count += 1
+        else:
             work.class_logits[executor_class] = _IMPOSSIBLE
-            continue
-        copy_numbers(work.job_layer, 0, _H1, work.layer_1)
-        add_product(
-            work.class_x[executor_class], _NUM_CLASS_FEATURES, net.weights, at, _H1, work.layer_1
-        )
-        work.class_logits[executor_class] = score(
-            net.weights, work.layer_1, work.layer_2, at + (_NUM_CLASS_FEATURES + 1) * _H1
-        )
-        count += 1
     return count
 
 
@@ -197,17 +239,17 @@ def score_lengths(view, net, work, stage, limit):  # type: ignore[no-untyped-def
     """Write the logits of the idle slot's lengths to `work.idle_logits`; index 0 means no slot.
     Returns how many lengths are possible.
     """
-    at = _embed_into_first_layer(view, net, work, Transform.IDLE, 1, stage)
-    count = 0
-    weights = net.weights
-    for length in range(net.idle_lengths + 1):
-        if length > 0 and hold_ms(view, net, stage, limit, length) == 0:
+    x = work.idle_x
+    at = _begin_layer(view, net, work, Transform.IDLE, _ALL, 0, 1, stage)
+    for length in range(x.shape[0]):
+        x[length, 0] = length / net.idle_lengths
+    _score_options(net, work, at, x, 0, x.shape[0], work.idle_logits)
+    # The weight of no slot is the last one.
+    work.idle_logits[0] += net.weights[-1]
+    count = 1
+    for length in range(1, x.shape[0]):
+        if hold_ms(view, net, stage, limit, length) == 0:
             work.idle_logits[length] = _IMPOSSIBLE
-            continue
-        share = np.float32(length / net.idle_lengths)
-        for o in range(_H1):
-            work.layer_1[o] = work.job_layer[o] + share * weights[at + o]
-        work.idle_logits[length] = score(net.weights, work.layer_1, work.layer_2, at + 2 * _H1)
-        count += 1
-    work.idle_logits[0] += weights[at + 2 * _H1 + (_H1 + 1) * _H2 + _H2 + 1]
+        else:
+            count += 1
     return count

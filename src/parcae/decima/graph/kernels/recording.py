@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.decima.graph.kernels.decisions import (
-    clear_cache,
-    held_executors,
-    score_limits,
-)
+from parcae.base.compiled.vectors import copy_numbers
+from parcae.cluster.kernels.tables import stages_of
+from parcae.decima.graph.kernels.decisions import clear_cache
 from parcae.decima.graph.kernels.embeddings import embed
-from parcae.decima.graph.kernels.features import is_unfinished
-from parcae.decima.graph.kernels.heads import score_classes
+from parcae.decima.graph.kernels.features import held_executors
+from parcae.decima.graph.kernels.heads import score_classes, score_limits
 from parcae.decima.graph.kernels.tables import GraphNetwork
+from parcae.decima.graph.layout import ClassFeature
+from parcae.decima.kernels.queries import is_unfinished
 from parcae.decima.kernels.recording import (
     clear,
     has_room,
@@ -23,82 +23,79 @@ from parcae.decima.kernels.recording import (
     write_demonstration,
     write_state,
 )
+from parcae.policies.networks.records import doubles, flags, floats, integers
 
-# Columns of `Workspace.recorded`.
-_FIRST = 0
-_NUMBER = 1
-_STATE = 2
-_STAMP = 3
-_OFFERED = 4
-# Columns of `Workspace.recorded_stage`.
-_ROW = 0
-_STAGE_STAMP = 1
-_STAGE_OFFERED = 2
+# Columns of `GraphWorkspace.recorded`, the last two also of `recorded_stage`, whose first is a row.
+_STATE = 0
+_STAMP = 1
+_OFFERED = 2
+_FIRST = 3
+_NUMBER = 4
+_ROW = _STATE
 
 
 class GraphRecord(NamedTuple):
-    """Decisions as training data; each decision lists its jobs, and the stages it may choose.
+    """Decisions as training data; each lists its jobs, and what may be chosen.
 
-    Lists of different lengths lie one after another in flat tables: the jobs of decision d are rows
-    first_job[d] to first_job[d + 1] - 1, its options are rows first_option[d] to
-    first_option[d] + num_options[d] - 1. A job's unfinished stages are listed once for each state
-    of the job, so that successive decisions share the list: that of job row j is the entries
-    first_listed[j] to first_listed[j] + num_listed_of[j] - 1 of `listed`. These are rows of stages,
-    which are written once for each embedding of a stage. After the last decision one more entry
-    holds the final state.
+    Lists of different lengths lie one after another in flat tables: the jobs of decision d are
+    "jobs" from first_job[d] on, the stages that it may choose "options" from first_option[d] on. A
+    job's unfinished stages are listed once for each state of the job, so that successive decisions
+    share the list: that of job row j is "listed" from first_listed[j] on. These are "rows" of
+    stages, which are written once for each embedding of a stage. After the last decision one more
+    entry holds the final state.
     """
 
-    count: Any  # int64[1]
-    num_jobs: Any  # int64[1], rows of jobs so far
-    num_listed: Any  # int64[1], listed stages so far
-    num_rows: Any  # int64[1], rows of stages so far
-    num_states: Any  # int64[1], states of jobs so far
-    all_options: Any  # int64[1], rows of options so far
-    end_ms: Any  # int64[1], when the recording ended
-    end_cost: Any  # float64[1], cost accrued until then
-    clock_ms: Any  # int64[capacity]
-    cost: Any  # float64[capacity], accrued before the decision
-    first_job: Any  # int64[capacity + 1]
-    first_option: Any  # int64[capacity]
-    num_options: Any  # int64[capacity]
-    choice: Any  # int64[capacity], the chosen option, counted from the decision's first one
-    level: Any  # int64[capacity], column of the chosen limit
-    held: Any  # int64[capacity], executors that limits are counted from; limits must be higher
-    last_level: Any  # int64[capacity], column of the largest limit that could be chosen
-    limit_x: Any  # float32[capacity, num_levels, num_limit_features]
-    log_prob: Any  # float32[capacity]
-    structure: Any  # int64[job_capacity], row of the job in the workload
-    state: Any  # int64[job_capacity], number of the job's state
-    first_listed: Any  # int64[job_capacity]
-    num_listed_of: Any  # int64[job_capacity]
-    listed: Any  # int64[row_capacity], rows of stages
-    x: Any  # float32[row_capacity, num_features]
-    index: Any  # int64[row_capacity], stage index within the job
-    option_job: Any  # int64[row_capacity], position of the option's job in the decision
-    option_stage: Any  # int64[row_capacity], the option's stage, counted from its job's first entry
-    option_x: Any  # float32[row_capacity, num_direct]
-    # A network without a class head has num_classes = 0, one without an idle head no lengths:
-    class_choice: Any  # int64[capacity]
-    can_class: Any  # uint8[capacity, num_classes]
-    class_x: Any  # float32[capacity, num_classes, number of ClassFeature]
-    idle_choice: Any  # int64[capacity]
-    can_idle: Any  # uint8[capacity, G + 1]
+    count: Any = integers(1)  # decisions
+    all_jobs: Any = integers(1)  # rows in use
+    all_listed: Any = integers(1)
+    all_rows: Any = integers(1)
+    all_states: Any = integers(1)  # states of jobs so far
+    all_options: Any = integers(1)
+    end_ms: Any = integers(1)  # when the recording ended
+    end_cost: Any = doubles(1)  # cost accrued until then
+    clock_ms: Any = integers("decisions")
+    cost: Any = doubles("decisions")  # accrued before the decision
+    log_prob: Any = floats("decisions")
+    first_job: Any = integers("decisions", into="jobs")
+    num_jobs: Any = integers("decisions")
+    first_option: Any = integers("decisions", into="options")
+    num_options: Any = integers("decisions")
+    structure: Any = integers("jobs")  # row of the job in the workload
+    state: Any = integers("jobs", into="states")  # equal numbers have equal stages
+    first_listed: Any = integers("jobs", into="listed")
+    num_listed: Any = integers("jobs")
+    listed: Any = integers("listed", into="rows")
+    x: Any = floats("rows", "features")
+    stage_index: Any = integers("rows")  # within the job
+    option_job: Any = integers("options")  # position of the option's job in the decision
+    option_stage: Any = integers("options")  # the stage, counted from its job's first entry
+    option_x: Any = floats("options", "direct")
+    choice: Any = integers("decisions")  # the chosen option, counted from the first one
+    # Of a head that the network lacks, the tables have no columns.
+    level: Any = integers("decisions")  # column of the chosen limit
+    can_limit: Any = flags("decisions", "limits")
+    limit_x: Any = floats("decisions", "limits", "limit_features")
+    class_choice: Any = integers("decisions")
+    can_class: Any = flags("decisions", "classes")
+    class_x: Any = floats("decisions", "classes", len(ClassFeature))
+    idle_choice: Any = integers("decisions")
+    can_idle: Any = flags("decisions", "lengths")
+    idle_x: Any = floats("decisions", "lengths", 1)
 
 
 @inlined
 def _row_of(view, work, record, stage, offered):  # type: ignore[no-untyped-def]
     """Return the row of a stage, which is written if its embedding is not that of its last row."""
     recorded = work.recorded_stage[stage]
-    if recorded[_STAGE_STAMP] == work.stage_stamp[stage] and recorded[_STAGE_OFFERED] == offered:
+    if recorded[_STAMP] == work.stage_stamp[stage] and recorded[_OFFERED] == offered:
         return recorded[_ROW]
-    row = record.num_rows[0]
-    record.num_rows[0] += 1
+    row = record.all_rows[0]
+    record.all_rows[0] += 1
     recorded[_ROW] = row
-    recorded[_STAGE_STAMP] = work.stage_stamp[stage]
-    recorded[_STAGE_OFFERED] = offered
-    for feature in range(record.x.shape[1]):
-        record.x[row, feature] = work.x[stage, feature]
-    record.index[row] = stage - view.jobs.stage_start[view.stages.job[stage]]
+    recorded[_STAMP] = work.stage_stamp[stage]
+    recorded[_OFFERED] = offered
+    copy_numbers(work.x[stage], 0, record.x.shape[1], record.x[row])
+    record.stage_index[row] = stage - view.jobs.stage_start[view.stages.job[stage]]
     return row
 
 
@@ -106,44 +103,42 @@ def _row_of(view, work, record, stage, offered):  # type: ignore[no-untyped-def]
 def _write_state(view, work, record, job, offered):  # type: ignore[no-untyped-def]
     """List the rows of a job's unfinished stages, as a new state."""
     recorded = work.recorded[job]
-    first = view.jobs.stage_start[job]
-    entry = record.num_listed[0]
-    recorded[_FIRST] = entry
-    recorded[_STATE] = record.num_states[0]
+    entry = record.all_listed[0]
+    recorded[_STATE] = record.all_states[0]
     recorded[_STAMP] = work.stamp[job]
     recorded[_OFFERED] = offered
-    record.num_states[0] += 1
-    for stage in range(first, first + view.jobs.num_stages[job]):
+    recorded[_FIRST] = entry
+    record.all_states[0] += 1
+    for stage in stages_of(view, job):
         if is_unfinished(view, stage):
             record.listed[entry] = _row_of(view, work, record, stage, offered)
             entry += 1
-    recorded[_NUMBER] = entry - record.num_listed[0]
-    record.num_listed[0] = entry
+    recorded[_NUMBER] = entry - record.all_listed[0]
+    record.all_listed[0] = entry
 
 
 @kernel
 def _write(view, future, net, work, record):  # type: ignore[no-untyped-def]
     """Copy the state's jobs and their unfinished stages into the record."""
     row = record.count[0]
-    job_row = record.num_jobs[0]
+    job_row = record.all_jobs[0]
     record.clock_ms[row] = view.now.clock_ms[0]
     record.first_job[row] = job_row
+    record.num_jobs[row] = view.now.num_active[0]
     record.first_option[row] = record.all_options[0]
     record.num_options[row] = 0
     # Elsewhere this number is a feature of all stages.
     offered = 0 if net.num_direct > 0 else view.now.num_source[0]
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         recorded = work.recorded[job]
         if recorded[_STAMP] != work.stamp[job] or recorded[_OFFERED] != offered:
             _write_state(view, work, record, job, offered)
         record.structure[job_row] = future.job_profile[job]
         record.state[job_row] = recorded[_STATE]
         record.first_listed[job_row] = recorded[_FIRST]
-        record.num_listed_of[job_row] = recorded[_NUMBER]
+        record.num_listed[job_row] = recorded[_NUMBER]
         job_row += 1
-    record.first_job[row + 1] = job_row
-    record.num_jobs[0] = job_row
+    record.all_jobs[0] = job_row
 
 
 @inlined
@@ -151,59 +146,66 @@ def _offset_of(view, stage):  # type: ignore[no-untyped-def]
     """Return where an unfinished stage is among the unfinished stages of its job."""
     offset = 0
     for before in range(view.jobs.stage_start[view.stages.job[stage]], stage):
-        offset += 1 if is_unfinished(view, before) else 0
+        offset += is_unfinished(view, before)
     return offset
 
 
 @kernel
 def _record_options(view, work, record, stage):  # type: ignore[no-untyped-def]
-    """Record the stages that may be chosen. Returns the option that is `stage`."""
+    """Record the stages that may be chosen, and that `stage` is."""
     row = record.count[0]
     first = record.all_options[0]
-    choice = 0
     for option in range(work.now[3]):
         at = first + option
         if work.stage[option] == stage:
-            choice = option
+            record.choice[row] = option
         record.option_job[at] = work.place[option]
         record.option_stage[at] = _offset_of(view, work.stage[option])
-        for feature in range(record.option_x.shape[1]):
-            record.option_x[at, feature] = work.direct[option, feature]
+        copy_numbers(work.direct[option], 0, record.option_x.shape[1], record.option_x[at])
     record.num_options[row] = work.now[3]
     record.all_options[0] = first + work.now[3]
-    return choice
+
+
+@inlined
+def _record_head(logits, features, can, x):  # type: ignore[no-untyped-def]
+    """Record which options of a head can be chosen, and their features, if there is such a head."""
+    for option in range(can.shape[0]):
+        can[option] = logits[option] > -np.inf
+        copy_numbers(features[option], 0, x.shape[1], x[option])
 
 
 @kernel
-def _record_limits(net, work, record, held):  # type: ignore[no-untyped-def]
-    """Record which limits could be chosen, and their features if there are any."""
+def _record(  # type: ignore[no-untyped-def]
+    view, future, net, recording, stage, level, executor_class, length
+):
+    """Record a decision but for its cost and probability."""
+    work = recording.work
+    record = recording.record
     row = record.count[0]
-    last = 0
-    for column in range(net.levels.shape[0]):
-        if work.limit_logits[column] == -np.inf:
-            continue
-        last = column
-        for feature in range(record.limit_x.shape[2]):
-            record.limit_x[row, column, feature] = work.limit_x[column, feature]
-    record.held[row] = held
-    record.last_level[row] = last
+    _write(view, future, net, work, record)
+    _record_options(view, work, record, stage)
+    _record_head(work.limit_logits, work.limit_x, record.can_limit[row], record.limit_x[row])
+    _record_head(work.class_logits, work.class_x, record.can_class[row], record.class_x[row])
+    _record_head(work.idle_logits, work.idle_x, record.can_idle[row], record.idle_x[row])
+    record.level[row] = level
+    record.class_choice[row] = executor_class
+    record.idle_choice[row] = length
 
 
 @has_room.of(GraphNetwork)
 @inlined
 def _has_room(view, record, net):  # type: ignore[no-untyped-def]
-    jobs = view.now.num_active[0]
     stages = 0
-    for position in range(jobs):
-        stages += view.jobs.num_stages[view.active[position]]
+    for job in view.active[: view.now.num_active[0]]:
+        stages += view.jobs.num_stages[job]
     # Until the final state, all jobs of the run may arrive.
-    all_jobs = jobs + view.jobs.shape[0]
+    all_jobs = view.now.num_active[0] + view.jobs.shape[0]
     all_stages = stages + view.stages.shape[0]
     return (
         record.count[0] + 1 < record.clock_ms.shape[0]
-        and record.num_jobs[0] + all_jobs <= record.structure.shape[0]
-        and record.num_listed[0] + all_stages <= record.listed.shape[0]
-        and record.num_rows[0] + all_stages <= record.x.shape[0]
+        and record.all_jobs[0] + all_jobs <= record.structure.shape[0]
+        and record.all_listed[0] + all_stages <= record.listed.shape[0]
+        and record.all_rows[0] + all_stages <= record.x.shape[0]
         and record.all_options[0] + stages <= record.option_job.shape[0]
     )
 
@@ -212,35 +214,11 @@ def _has_room(view, record, net):  # type: ignore[no-untyped-def]
 @kernel
 def _clear(recording, net):  # type: ignore[no-untyped-def]
     record = recording.record
-    record.count[0] = record.num_jobs[0] = record.num_rows[0] = 0
-    record.num_states[0] = record.all_options[0] = record.num_listed[0] = 0
+    record.count[0] = record.all_jobs[0] = record.all_rows[0] = 0
+    record.all_states[0] = record.all_options[0] = record.all_listed[0] = 0
     recording.work.recorded[:, _STAMP] = -1
-    recording.work.recorded_stage[:, _STAGE_STAMP] = -1
+    recording.work.recorded_stage[:, _STAMP] = -1
     clear_cache(recording.work)
-
-
-@kernel
-def _record_heads(work, record, executor_class, length):  # type: ignore[no-untyped-def]
-    """Record the choices and inputs of the heads for classes and idle slots, if there are any."""
-    row = record.count[0]
-    record.class_choice[row] = executor_class
-    record.idle_choice[row] = length
-    for other in range(record.can_class.shape[1]):
-        record.can_class[row, other] = work.class_logits[other] > -np.inf
-        for feature in range(record.class_x.shape[2]):
-            record.class_x[row, other, feature] = work.class_x[other, feature]
-    for other in range(record.can_idle.shape[1]):
-        record.can_idle[row, other] = work.idle_logits[other] > -np.inf
-
-
-@kernel
-def _record(view, future, net, recording, stage, level, held):  # type: ignore[no-untyped-def]
-    """Record a decision but for its cost and probability."""
-    record = recording.record
-    _write(view, future, net, recording.work, record)
-    record.choice[record.count[0]] = _record_options(view, recording.work, record, stage)
-    _record_limits(net, recording.work, record, held)
-    record.level[record.count[0]] = level
 
 
 @write_decision.of(GraphNetwork)
@@ -248,8 +226,8 @@ def _record(view, future, net, recording, stage, level, held):  # type: ignore[n
 def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-def]
     work = recording.work
     chosen = work.chosen
-    _record_heads(work, recording.record, chosen[3], chosen[4])
-    _record(view, future, net, recording, work.stage[chosen[0]], chosen[1], chosen[2])
+    stage = work.stage[chosen[0]]
+    _record(view, future, net, recording, stage, chosen[1], chosen[2], chosen[3])
 
 
 @write_state.of(GraphNetwork)
@@ -257,15 +235,6 @@ def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-de
 def _write_state_now(view, future, recording, net):  # type: ignore[no-untyped-def]
     embed(view, net, recording.work)
     _write(view, future, net, recording.work, recording.record)
-
-
-@kernel
-def _smallest_level(net, wanted):  # type: ignore[no-untyped-def]
-    """Return the column of the smallest level that is at least `wanted`, or the last column."""
-    for column in range(net.levels.shape[0]):
-        if net.levels[column] >= wanted:
-            return column
-    return net.levels.shape[0] - 1
 
 
 @write_demonstration.of(GraphNetwork)
@@ -279,13 +248,17 @@ def _write_demonstration(view, future, recording, decision, net):  # type: ignor
     stage, limit, executor_class = decision
     work = recording.work
     held = held_executors(view, net, stage)
-    if held >= net.levels[net.levels.shape[0] - 1]:
+    last = net.levels.shape[0] - 1
+    if held >= net.levels[last]:
         return False
     score_limits(view, net, work, stage)
     if net.has_classes:
         score_classes(view, net, work, stage, limit)
     work.idle_logits[0] = 0.0
     work.idle_logits[1:] = -np.inf
-    _record_heads(work, recording.record, executor_class, 0)
-    _record(view, future, net, recording, stage, _smallest_level(net, held + limit), held)
+    # The smallest level that is enough, or the last one.
+    level = 0
+    while level < last and net.levels[level] < held + limit:
+        level += 1
+    _record(view, future, net, recording, stage, level, executor_class, 0)
     return True

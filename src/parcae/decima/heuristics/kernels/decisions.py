@@ -9,7 +9,13 @@ import numpy as np
 
 from parcae.base.compiled.kernels import DECISION, deferred, kernel, mix
 from parcae.cluster.kernels.policies import decide
-from parcae.cluster.kernels.tables import demand, is_schedulable, may_idle, num_held
+from parcae.cluster.kernels.tables import (
+    demand,
+    is_schedulable,
+    may_idle,
+    num_held,
+    stages_of,
+)
 from parcae.cluster.state import NO_JOB, NO_STAGE
 from parcae.decima.heuristics.kernels.graphene import graphene
 from parcae.decima.heuristics.kernels.shares import weighted_fair
@@ -108,8 +114,7 @@ def _first_below_cap(view, cap, by_granted):  # type: ignore[no-untyped-def]
         return all_to(view, stage)
     if view.now.num_schedulable[0] == 0:
         return all_to(view, NO_STAGE)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         held = view.jobs.num_granted[job] if by_granted else view.jobs.num_supplied[job]
         if held < cap and view.jobs.num_schedulable[job] > 0:
             stage = stage_in_order(view, job)
@@ -138,11 +143,8 @@ def _random(view, seed):  # type: ignore[no-untyped-def]
     repeated exactly.
     """
     count = 0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        for stage in range(
-            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
-        ):
+    for job in view.active[: view.now.num_active[0]]:
+        for stage in stages_of(view, job):
             count += is_schedulable(view, stage)
     if count == 0:
         return all_to(view, NO_STAGE)
@@ -150,11 +152,8 @@ def _random(view, seed):  # type: ignore[no-untyped-def]
     random_bits = mix(mix(np.uint64(seed)) + np.uint64(view.now.num_decisions[0]))
     chosen = np.int64((random_bits >> np.uint64(33)) % np.uint64(count))
     limit = 1 + np.int64((random_bits & np.uint64(0xFFFFFFFF)) % np.uint64(view.now.num_source[0]))
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        for stage in range(
-            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
-        ):
+    for job in view.active[: view.now.num_active[0]]:
+        for stage in stages_of(view, job):
             if is_schedulable(view, stage):
                 if chosen == 0:
                     return up_to(stage, limit)
@@ -171,8 +170,7 @@ def _shortest_below(view, cap):  # type: ignore[no-untyped-def]
     best = NO_STAGE
     best_work = 0.0
     best_held = 0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         work = view.jobs.remaining_ms[job]
         if view.jobs.num_schedulable[job] == 0 or (best != NO_STAGE and work >= best_work):
             continue
@@ -234,8 +232,7 @@ def in_order(view, rank):  # type: ignore[no-untyped-def]
     """
     best = NO_STAGE
     best_rank = 0.0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         if view.jobs.num_schedulable[job] > 0 and (best == NO_STAGE or rank[job] < best_rank):
             stage = stage_by_critical_path(view, job)
             if stage != NO_STAGE:

@@ -20,7 +20,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import DECISION, deferred, inlined, kernel, mix
 from parcae.base.texts import MS_PER_S
-from parcae.cluster.kernels.tables import is_schedulable, wait_ms
+from parcae.cluster.kernels.tables import edges_of, is_schedulable, stages_of, wait_ms
 from parcae.cluster.state import NO_JOB, NO_STAGE
 from parcae.decima.heuristics.kernels.shares import (
     count_resources,
@@ -30,7 +30,7 @@ from parcae.decima.heuristics.kernels.shares import (
     within_share,
 )
 from parcae.decima.heuristics.kernels.stages import all_to, when_all_are_capped
-from parcae.decima.kernels.classes import totals
+from parcae.decima.kernels.queries import is_unfinished, num_fitting, totals
 
 #: Fingerprints round durations and resource amounts down to multiples of 1 / this.
 _STEPS_PER_UNIT = 1_048_576.0
@@ -39,20 +39,6 @@ _LARGEST_AMOUNT = 1e6
 # Odd constants that spread the bits of hashed values.
 _FIRST_PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SECOND_PRIME = np.uint64(0xD6E8FEB86659FD93)
-
-
-@inlined
-def _stages_of(view, job):  # type: ignore[no-untyped-def]
-    return range(view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job])
-
-
-@inlined
-def _children_of(view, stage):  # type: ignore[no-untyped-def]
-    """Rows of the table `children` that belong to the stage."""
-    return range(
-        view.stages.child_start[stage],
-        view.stages.child_start[stage] + view.stages.num_children[stage],
-    )
 
 
 @inlined
@@ -80,24 +66,15 @@ def _fingerprint(view, job):  # type: ignore[no-untyped-def]
             ^ _hash_resources(classes.cpu[c], classes.memory[c])
             + np.uint64(classes.num_executors[c]) * _SECOND_PRIME
         )
-    for stage in _stages_of(view, job):
+    for stage in stages_of(view, job):
         digest ^= (
             _hash_resources(stages.cpu[stage], stages.memory[stage])
             + np.uint64(stages.fits[stage]) * _SECOND_PRIME
         )
-        for edge in _children_of(view, stage):
+        for edge in edges_of(view, stage):
             digest = digest * _FIRST_PRIME + np.uint64(view.children[edge] - start)
         digest = mix(digest + np.uint64(np.int64(stages.task_ms[stage] * _STEPS_PER_UNIT)))
     return digest
-
-
-@inlined
-def _longest_ms(view, job):  # type: ignore[no-untyped-def]
-    """Duration of the job's longest task."""
-    longest_ms = 0.0
-    for stage in _stages_of(view, job):
-        longest_ms = max(longest_ms, view.stages.task_ms[stage])
-    return longest_ms
 
 
 @kernel
@@ -116,17 +93,13 @@ def frag_score(view, stage):  # type: ignore[no-untyped-def]
     """
     cpu, memory = totals(view)
     request = 0.0
-    num_fitting = 0
     if cpu > 0.0:
         request = max(request, view.stages.cpu[stage] / cpu)
     if memory > 0.0:
         request = max(request, view.stages.memory[stage] / memory)
-    for c in range(view.classes.shape[0]):
-        if (view.stages.fits[stage] >> c) & 1:
-            num_fitting += view.classes.num_executors[c]
     if math.isinf(cpu) and math.isinf(memory):
         return 1.0
-    return min(1.0, request * num_fitting)
+    return min(1.0, request * num_fitting(view, stage, view.classes.num_executors))
 
 
 @kernel
@@ -134,8 +107,8 @@ def _spread_marks(view, memo, job):  # type: ignore[no-untyped-def]
     """Mark stages above and below troublesome ones, in one pass. Returns whether a mark changed."""
     marks = memo.stages
     has_changed = False
-    for stage in _stages_of(view, job):
-        for edge in _children_of(view, stage):
+    for stage in stages_of(view, job):
+        for edge in edges_of(view, stage):
             child = view.children[edge]
             if marks.is_below[child] == 0 and (
                 marks.is_troublesome[stage] or marks.is_below[stage]
@@ -158,7 +131,7 @@ def _has_marks(view, memo, job, digest):  # type: ignore[no-untyped-def]
     """
     if memo.jobs.fingerprint[job] != digest:
         return False
-    for stage in _stages_of(view, job):
+    for stage in stages_of(view, job):
         if memo.stages.fingerprint[stage] != digest:
             return False
     return True
@@ -177,8 +150,10 @@ def find_group(view, params, memo, job):  # type: ignore[no-untyped-def]
     digest = _fingerprint(view, job)
     if _has_marks(view, memo, job, digest):
         return
-    longest_ms = max(1e-9, _longest_ms(view, job))
-    for stage in _stages_of(view, job):
+    longest_ms = 1e-9
+    for stage in stages_of(view, job):
+        longest_ms = max(longest_ms, view.stages.task_ms[stage])
+    for stage in stages_of(view, job):
         is_long = view.stages.task_ms[stage] / longest_ms >= params[1]
         marks.is_troublesome[stage] = 1 if is_long or frag_score(view, stage) <= params[2] else 0
         marks.is_above[stage] = marks.is_below[stage] = 0
@@ -187,7 +162,7 @@ def find_group(view, params, memo, job):  # type: ignore[no-untyped-def]
     while _spread_marks(view, memo, job):
         pass
     count = 0
-    for stage in _stages_of(view, job):
+    for stage in stages_of(view, job):
         if marks.is_above[stage] and marks.is_below[stage]:
             marks.is_troublesome[stage] = 1
         count += marks.is_troublesome[stage]
@@ -201,11 +176,10 @@ def is_suppressed(view, params, memo, job):  # type: ignore[no-untyped-def]
     find_group(view, params, memo, job)
     if memo.jobs.num_troublesome[job] == 0:
         return False
-    for stage in _stages_of(view, job):
-        is_open = view.stages.num_finished[stage] < view.stages.num_tasks[stage]
-        if memo.stages.is_troublesome[stage] or not is_open:
+    for stage in stages_of(view, job):
+        if memo.stages.is_troublesome[stage] or not is_unfinished(view, stage):
             continue
-        for edge in _children_of(view, stage):
+        for edge in edges_of(view, stage):
             if memo.stages.is_troublesome[view.children[edge]]:
                 return True
     return False
@@ -223,7 +197,7 @@ def _first_of(view, params, memo, job, is_troublesome):  # type: ignore[no-untyp
     """
     best = NO_STAGE
     best_rank = -1
-    for stage in _stages_of(view, job):
+    for stage in stages_of(view, job):
         if memo.stages.is_troublesome[stage] != is_troublesome or not is_schedulable(view, stage):
             continue
         rank = view.stages.frontier_rank[stage]
@@ -272,8 +246,7 @@ def graphene(view, params, memo):  # type: ignore[no-untyped-def]
             num_suppressed += memo.jobs.is_suppressed[source]
         if stage != NO_STAGE:
             return all_to(view, stage)
-        for position in range(view.now.num_active[0]):
-            job = view.active[position]
+        for job in view.active[: view.now.num_active[0]]:
             if view.jobs.num_schedulable[job] == 0:
                 continue
             share = share_of(view, memo, job, params[0], total)

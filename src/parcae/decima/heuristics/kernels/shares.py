@@ -21,7 +21,7 @@ from parcae.decima.heuristics.kernels.stages import (
     stage_in_order,
     when_all_are_capped,
 )
-from parcae.decima.kernels.classes import best_fitting, of_total, totals
+from parcae.decima.kernels.queries import best_fitting, of_total, totals
 
 #: Tolerance for rounding errors in sums of shares.
 _ROUNDING = 1e-9
@@ -42,8 +42,7 @@ def _weight(view, memo, job, alpha):  # type: ignore[no-untyped-def]
 def total_weight(view, memo, alpha):  # type: ignore[no-untyped-def]
     """Return the sum of the weights over the jobs with an unsaturated stage."""
     total = 0.0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         if view.jobs.num_unsaturated[job] > 0:
             total += _weight(view, memo, job, alpha)
     return total
@@ -66,8 +65,7 @@ def count_resources(view, memo):  # type: ignore[no-untyped-def]
     cpu, memory = totals(view)
     jobs = memo.jobs
     executors = view.executors
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         jobs.cpu[job] = 0.0
         jobs.memory[job] = 0.0
         jobs.num_counted[job] = 0
@@ -79,8 +77,7 @@ def count_resources(view, memo):  # type: ignore[no-untyped-def]
         if job != NO_JOB:
             _add(view, memo, job, executors.executor_class[executor], cpu, memory)
     mean_cpu, mean_memory = _mean_of_committed(view, cpu, memory)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         count = view.jobs.num_supplied[job] - jobs.num_counted[job]
         jobs.cpu[job] += count * mean_cpu
         jobs.memory[job] += count * mean_memory
@@ -168,8 +165,7 @@ def weighted_fair(view, params, memo):  # type: ignore[no-untyped-def]
     total = total_weight(view, memo, params[0])
     if view.classes.shape[0] > 1:
         count_resources(view, memo)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         if view.jobs.num_schedulable[job] == 0:
             continue
         share = share_of(view, memo, job, params[0], total)

@@ -12,6 +12,7 @@ from parcae.cluster.kernels.tables import (
     is_runnable,
     is_schedulable,
     may_idle,
+    stages_of,
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
 
@@ -54,8 +55,7 @@ def stage_by_critical_path(view, job):  # type: ignore[no-untyped-def]
     best_path = 0.0
     if view.jobs.num_schedulable[job] == 0:
         return best
-    first = view.jobs.stage_start[job]
-    for stage in range(first, first + view.jobs.num_stages[job]):
+    for stage in stages_of(view, job):
         if not is_schedulable(view, stage):
             continue
         runnable = is_runnable(view, stage)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from parcae.base.compiled.kernels import DECISION, deferred, inlined, kernel
-from parcae.cluster.kernels.tables import demand, is_schedulable
+from parcae.cluster.kernels.tables import demand, is_schedulable, stages_of
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.decima.heuristics.kernels.stages import all_to
-from parcae.decima.kernels.classes import is_smaller
+from parcae.decima.kernels.queries import fits, is_smaller
 
 
 @inlined
@@ -52,15 +52,12 @@ def _best_for(view, knob, mean_ms, executor_class):  # type: ignore[no-untyped-d
     """
     best = NO_STAGE
     best_score = -math.inf
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in view.active[: view.now.num_active[0]]:
         if view.jobs.num_schedulable[job] == 0:
             continue
         penalty = knob * view.jobs.remaining_ms[job] / mean_ms
-        for stage in range(
-            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
-        ):
-            if (view.stages.fits[stage] >> executor_class) & 1 and is_schedulable(view, stage):
+        for stage in stages_of(view, job):
+            if fits(view, stage, executor_class) and is_schedulable(view, stage):
                 score = _alignment(view, stage, executor_class) - penalty
                 if score > best_score:
                     best = stage

@@ -1,4 +1,4 @@
-"""Compiled functions about executor classes: their order by size, and the best fit for a stage."""
+"""Compiled queries of the observation: rows of jobs, stages and children, and executor classes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,51 @@ from parcae.cluster.state import ANY_CLASS
 #: Bounds of a class's cores and memory, so that unlimited or zero resources give a finite size.
 _SMALLEST = 1e-9
 _LARGEST = 1e9
+
+
+@inlined
+def fits(view, stage, executor_class):  # type: ignore[no-untyped-def]
+    """Whether executors of a class are large enough for a stage."""
+    return (view.stages.fits[stage] >> executor_class) & 1 > 0
+
+
+@inlined
+def num_fitting(view, stage, counts):  # type: ignore[no-untyped-def]
+    """Return how many of so many executors of each class are large enough for a stage."""
+    total = 0
+    for executor_class in range(view.classes.shape[0]):
+        if fits(view, stage, executor_class):
+            total += counts[executor_class]
+    return total
+
+
+@inlined
+def is_unfinished(view, stage):  # type: ignore[no-untyped-def]
+    """Whether the stage is not complete."""
+    return view.stages.num_finished[stage] < view.stages.num_tasks[stage]
+
+
+@inlined
+def is_waiting(view, stage):  # type: ignore[no-untyped-def]
+    """Whether the stage takes executors, if any of those offered is large enough."""
+    stages = view.stages
+    return stages.is_saturated[stage] == 0 and stages.num_parents_unsaturated[stage] == 0
+
+
+@inlined
+def num_left(view, stage):  # type: ignore[no-untyped-def]
+    """Return the stage's tasks that have not started."""
+    return view.stages.num_tasks[stage] - view.stages.num_started[stage]
+
+
+@inlined
+def num_on_stage(view, stage):  # type: ignore[no-untyped-def]
+    """Return the executors on the stage, on their way to it, and committed to it."""
+    # Deviation: Decima, section 6.1 (iii) counts the executors that work on the stage. Here those
+    # that move or are committed to it count, too (as the released code counts a job's), so that a
+    # decision sees those before it in its round.
+    stages = view.stages
+    return stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
 
 
 @inlined
@@ -27,7 +72,7 @@ def best_fitting(view, stage):  # type: ignore[no-untyped-def]
     """Return the smallest offered class that is large enough for the stage, or ANY_CLASS."""
     best = ANY_CLASS
     for c in range(view.classes.shape[0]):
-        is_candidate = view.source_count[c] > 0 and (view.stages.fits[stage] >> c) & 1
+        is_candidate = view.source_count[c] > 0 and fits(view, stage, c)
         if is_candidate and (best == ANY_CLASS or is_smaller(view, c, best)):
             best = c
     return best
@@ -70,7 +115,7 @@ def own_class(view, stage):  # type: ignore[no-untyped-def]
     best = ANY_CLASS
     best_size = math.inf
     for c in range(view.classes.shape[0]):
-        if (view.stages.fits[stage] >> c) & 1 and class_size(view, c) < best_size:
+        if fits(view, stage, c) and class_size(view, c) < best_size:
             best = c
             best_size = class_size(view, c)
     return best
