@@ -76,9 +76,9 @@ def _in_use(record: Any, table: Table, of_decisions: slice) -> slice:
     return slice(None) if isinstance(rows, int) else slice(int(getattr(record, f"all_{rows}")[0]))
 
 
-def trimmed(record: Tables) -> Tables:
+def trimmed(record: Any) -> Any:
     """Return a copy of a record without its unused rows; the final state has a row, too."""
-    decisions = slice(int(record.count[0]) + 1)  # type: ignore[attr-defined]
+    decisions = slice(int(record.count[0]) + 1)
     tables = _tables_of(type(record)).values()
     return type(record)(
         *(

@@ -45,8 +45,7 @@ def _on_rows(combine: Any) -> Any:
     makes the new row of the target from its old one and from that of the source.
     """
 
-    @intrinsic
-    def change(_, source, row, target, at):  # type: ignore[no-untyped-def]
+    def code(_, source, row, target, at):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             kinds = signature.args
             origin = _pointer(context, builder, kinds[0], arguments[0], arguments[1])
@@ -56,6 +55,8 @@ def _on_rows(combine: Any) -> Any:
             return context.get_dummy_value()
 
         return types.void(source, types.int64, target, types.int64), generate
+
+    change: Any = intrinsic(code)
 
     def compiled(source, row, target, at):  # type: ignore[no-untyped-def]
         for array in (source, target):
