@@ -11,7 +11,7 @@ import json
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -190,7 +190,7 @@ def _check_rows(arrays: Arrays, num_tables: int) -> None:
 
 
 def _rows(
-    arrays: Arrays, names: dict[str, tuple[str, type]], **others: list[Any]
+    arrays: Arrays, names: Mapping[str, tuple[str, type]], **others: list[Any]
 ) -> list[dict[str, Any]]:
     """The fields of every job or stage; those that older files lack are left out."""
     columns = {field: arrays[name].tolist() for name, (field, _) in names.items() if name in arrays}
@@ -228,7 +228,7 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
     return tuple(JobSpec(**row) for row in rows)
 
 
-def _split(values: Sequence[Any], counts: npt.NDArray[Any]) -> list[Sequence[Any]]:
+def _split(values: Any, counts: npt.NDArray[Any]) -> list[Any]:
     """The values in groups, the first of `counts[0]` values, and so on."""
     ends = np.cumsum(counts).tolist()
     return [values[first:end] for first, end in itertools.pairwise([0, *ends])]

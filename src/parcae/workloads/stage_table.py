@@ -572,7 +572,7 @@ def _row(found: Mapping[str, Column], index: int, number: int) -> _Row:
     num_lost = int(np.count_nonzero((whole_ms == 0) & (given_ms > 0)))
     if durations:
         return _Row(number, values, num_tasks, whole_ms, num_lost)
-    samples = samples_of_spread(mean_ms, values.get("duration_sd") or 0.0)
+    samples = samples_of_spread(values["duration_mean"], values.get("duration_sd") or 0.0)
     return _Row(number, values, num_tasks, samples, num_lost)
 
 
