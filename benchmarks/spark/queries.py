@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spark.replaying import SparkFailedError
+from benchmarks.spark.replaying import LOCAL_CONF, SparkFailedError, event_log_conf
 from benchmarks.spark.tables import TABLES
 
 from parcae.base.errors import ConfigError
@@ -43,7 +43,7 @@ _LIMIT_S = 3600.0
 #: Characters of Spark's messages that an error quotes.
 _SAID = 500
 #: Log settings of the JVM; its log goes to one file.
-_LOGGING = """
+LOGGING = """
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 appender.file.type = File
@@ -121,10 +121,7 @@ class TpchSpark:
         self._conf = {
             "spark.sql.files.maxPartitionBytes": SCAN_BYTES,
             **conf,
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
+            **LOCAL_CONF,
             "spark.local.dir": str(self._scratch),
             "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
         }
@@ -137,7 +134,7 @@ class TpchSpark:
         from pyspark.java_gateway import launch_gateway
 
         logging = self._work / "log4j2.properties"
-        write_text(logging, _LOGGING.format(path=self._log))
+        write_text(logging, LOGGING.format(path=self._log))
         self._scratch.mkdir(exist_ok=True)
         conf = SparkConf(loadDefaults=False).set("spark.driver.memory", memory)
         conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
@@ -231,13 +228,7 @@ class TpchSpark:
         if application.event_log is not None:
             shutil.rmtree(application.event_log, ignore_errors=True)
             application.event_log.mkdir(parents=True)
-            conf |= {
-                "spark.eventLog.enabled": "true",
-                "spark.eventLog.dir": application.event_log.resolve().as_uri(),
-                "spark.eventLog.compress": "true",
-                "spark.eventLog.compression.codec": "zstd",
-                "spark.eventLog.rolling.enabled": "false",
-            }
+            conf |= event_log_conf(application.event_log)
         if application.plugin is not None:
             conf |= {"spark.plugins": PLUGIN, **application.plugin}
         made = SparkConf(loadDefaults=False).setAll(list(conf.items()))

@@ -116,6 +116,26 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             stream.close()
 
 
+#: Settings of every Spark here: on this machine alone, and without a page.
+LOCAL_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def event_log_conf(folder: Path) -> dict[str, str]:
+    """Settings for one compressed event log in a folder."""
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder.resolve().as_uri(),
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.compression.codec": "zstd",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+
 class SparkFailedError(ParcaeError):
     """A Spark application ended with an error, or the plugin was off in it."""
 
@@ -153,19 +173,12 @@ class ReplayRequest:
         conf = {
             "spark.app.name": self.name,
             "spark.scheduler.mode": self.mode,
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
+            **LOCAL_CONF,
             # The cheapest shuffle for tasks that write one record each.
             "spark.shuffle.sort.bypassMergeThreshold": "10000",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseParallelGC",
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": self.event_logs.resolve().as_uri(),
-            "spark.eventLog.compress": "true",
-            "spark.eventLog.compression.codec": "zstd",
-            "spark.eventLog.rolling.enabled": "false",
+            **event_log_conf(self.event_logs),
             # Later settings replace earlier ones, so the caller's come last.
             **(self.plugin.conf() if self.plugin else {}),
             **self.conf,

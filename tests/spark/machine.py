@@ -11,22 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.spark.queries import LOGGING
 
 from parcae.base.errors import ConfigError
 from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_folder
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 
-_LOGGING = """
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {path}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %p %c: %m%n%ex
-logger.parcae.name = parcae
-logger.parcae.level = info
-"""
 #: A line of a stack trace in the plugin (not in the jobs of the tests), or an error that it logs.
 _OURS = re.compile(
     r"^\s+at parcae\.spark\.(?!Workouts|Replay)|^ERROR parcae|^(ERROR|FATAL) .*Parcae", re.MULTILINE
@@ -58,7 +48,7 @@ class Machine:
         ]
         compile_java(sources, classes, f"{self.jar}:{spark.jars}/*")
         logging = folder / "log4j2.properties"
-        logging.write_text(_LOGGING.format(path=self.log))
+        logging.write_text(LOGGING.format(path=self.log).replace("%d ", ""))
         options = f"-Dlog4j2.configurationFile={logging} -XX:TieredStopAtLevel=1"
         self.class_path = f"{self.jar}{os.pathsep}{classes}"
         conf = (

@@ -10,30 +10,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.base.errors import ConfigError, FormatError
+from parcae.base.errors import FormatError
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.decima.catalog import make_policy
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.decima.learning.recipes import Recipe, fair_runs
 from parcae.learning.scenario import Scenario
-from parcae.papers import figures
+from parcae.papers import critical_path, figures
 from parcae.papers.contenders import (
     Part,
-    PieceStage,
     RecordedTrace,
     Request,
     RigidTraining,
     Stage,
     Training,
     checkpoint_path,
+    drawn,
     learn,
     network_training,
+    pieces,
     requested,
     rigid_values,
+    with_sweeps,
     without_trainings,
 )
-from parcae.papers.runner import compare_parts
 from parcae.papers.table import STUDIES
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.rigid.config import PackingConfig
@@ -42,7 +43,6 @@ from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.policies.catalog import make_packing_policy
 from parcae.rigid.sources import DrawnSource, RigidLogSource
-from parcae.rigid.world import PackingBatch
 from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.metrics import makespan_ms
@@ -155,14 +155,17 @@ def test_latencies_are_measured_for_every_decision_and_intervals_between_moments
 def test_the_worlds_are_tpch_with_drawn_memory_and_the_halves_of_the_trace(tmp_path: Path) -> None:
     recorded = RecordedTrace(_LOG, SimulationConfig(), "trace:0.8")
     request = Request(tmp_path, _PLAIN, SimulationConfig(), "load:0.5", recorded=recorded)
-    tpch, log = figures.worlds(request)
-    assert all(0 < stage.memory <= 1 for job in tpch.test.workload.jobs for stage in job.stages)
-    assert [c.num_executors for c in tpch.test.config.classes] == [50] * 4
-    assert [c.num_executors for c in log.test.config.classes] == [250] * 4
-    assert [job.arrival_ms for job in log.train.workload.jobs] == list(range(0, 5_000, 1_000))
-    assert [job.arrival_ms for job in log.test.workload.jobs] == list(range(5_000, 10_000, 1_000))
+    parts, trained = zip(*figures.worlds(request), strict=True)
+    tpch, log = (part.setting for part in parts)
+    assert isinstance(tpch, Scenario)
+    assert isinstance(log, Scenario)
+    assert all(0 < stage.memory <= 1 for job in tpch.workload.jobs for stage in job.stages)
+    assert [c.num_executors for c in tpch.config.classes] == [50] * 4
+    assert [c.num_executors for c in log.config.classes] == [250] * 4
+    assert [job.arrival_ms for job in trained[1].workload.jobs] == list(range(0, 5_000, 1_000))
+    assert [job.arrival_ms for job in log.workload.jobs] == list(range(5_000, 10_000, 1_000))
     # Only a quarter of the executors fits: a load is a share of what the classes can serve.
-    assert (log.test.arrivals, log.test.num_jobs, log.train.num_jobs) == ("trace:0.2000", 200, 60)
+    assert (log.arrivals, log.num_jobs, trained[1].num_jobs) == ("trace:0.2000", 200, 60)
     assert figures.usable_arrivals("poisson:3s", _LOG, _CLASSES) == "poisson:3s"
 
 
@@ -170,11 +173,9 @@ def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> No
     request = _request(tmp_path / "fig-policies", workload=_PLAIN, num_runs=2)
     scenario = Scenario(_PLAIN, _CLASSES.resized(4), "load:0.5", 2)
     part = Part("", scenario, {"srpt-cap:tuned": "srpt-cap:tuned"})
-    study = STUDIES["decima-fig11"]
 
     def words() -> str:
-        (outcome,) = figures.tuned_parts(study, request, [part], {})
-        return outcome.part.notes[-1]
+        return with_sweeps(request, part).notes[-1]
 
     assert "of 4 values from 1 to 4, on 4 tuning seeds of 2 jobs" in words()
     kept = tmp_path / "tuned-heuristics.json"
@@ -198,55 +199,44 @@ def test_shifts_resizes_a_cluster_of_executor_classes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("epsilon_s", [0.1, 0.5])
 def test_the_critical_path_takes_28_seconds_and_the_best_schedule_20(epsilon_s: float) -> None:
-    spec = figures.join_job(epsilon_s)
-    jobs = arriving((spec, 0))
+    jobs = arriving((figures.join_job(epsilon_s), 0))
     config = figures.cluster()
-    alone = simulate(jobs, figures.CriticalPath(spec), config, 0)
-    assert makespan_ms(alone) == 28_000 + 3_000 * epsilon_s
-    best = figures.best_schedule(jobs, config)
-    assert best.makespan_ms == 20_000 + 3_000 * epsilon_s == lower_bounds(jobs, 5).makespan_ms
-    again = simulate(jobs, figures.Scripted(list(best.decisions)), config, 0)
-    assert makespan_ms(again) == best.makespan_ms
-
-
-def test_the_search_tries_every_schedule_where_none_meets_the_bound() -> None:
-    # Three stages of 3 s on 2 executors, two of them side by side: 1 + 1 + 1 tasks. No schedule
-    # reaches the bound of 4.5 s.
-    jobs = arriving((job("three", (1, 3_000, ()), (1, 3_000, ()), (1, 3_000, ())), 0))
-    best = figures.best_schedule(jobs, _CLUSTER)
-    assert best.makespan_ms == 6_000
-    assert best.num_schedules > 1
-    with pytest.raises(ConfigError, match="without reaching the lower bound"):
-        figures.best_schedule(jobs, _CLUSTER, max_schedules=1)
+    path, best = (
+        makespan_ms(simulate(jobs, make_policy(name, 5), config, 0)) for name in ("sjf-cp", "fair")
+    )
+    assert path == 28_000 + 3_000 * epsilon_s
+    # No schedule is shorter.
+    assert best == 20_000 + 3_000 * epsilon_s == lower_bounds(jobs, 5).makespan_ms
 
 
 def test_targets_are_the_work_on_the_longest_path_in_units_of_the_mean_stage() -> None:
     # Works 2, 4, 6 s: the mean is 4 s. Stage 2 follows both others.
     spec = job("v", (1, 2_000, ()), (1, 4_000, ()), (1, 6_000, (0, 1)))
-    batch = figures.graph_batch([spec, spec], 5)
+    batch = critical_path.graph_batch([spec, spec])
     target = batch.target.numpy()
     np.testing.assert_allclose(target, [2.0, 2.5, 1.5] * 2)
     ((parents, children),) = batch.edges
     pairs = sorted(zip(parents.tolist(), children.tolist(), strict=True))
     assert pairs == [(0, 2), (1, 2), (3, 5), (4, 5)]
     assert batch.is_choice.tolist() == [True, True]
-    assert figures.accuracy(target, batch) == 1.0
-    half = target.copy()
+    assert batch.accuracy(batch.target) == 1.0
+    half = batch.target.clone()
     half[0] = 9.0
-    assert figures.accuracy(half, batch) == 0.5
+    assert batch.accuracy(half) == 0.5
 
 
 def test_two_transforms_find_the_critical_path_more_often_than_one() -> None:
-    examples = figures.Examples.draw(seed=0, num_batches=30, num_test=200)
+    train = critical_path.draw_batches(1, 0, 30, 64)
+    (test,) = critical_path.draw_batches(2, 0, 1, 200)
     two, one = (
-        figures.learn_critical_path(has_two, examples, 250, 600.0, 0, every=50)
+        critical_path.learn_critical_path(has_two, train, test, 250, 600.0, 0)
         for has_two in (True, False)
     )
-    assert two.last > one.last
-    assert two.iterations == (50, 100, 150, 200, 250)
-    examples = figures.Examples.draw(seed=0, num_batches=2, num_test=64)
-    learned = {float(value) for batch in examples.train for value in batch.target}
-    assert not learned & {float(value) for value in examples.test.target}
+    assert np.mean([right for _, right, _ in two[-3:]]) > np.mean([x for _, x, _ in one[-3:]])
+    assert [iteration for iteration, _, _ in two] == list(range(10, 251, 10))
+    (few,) = critical_path.draw_batches(2, 0, 1, 64)
+    learned = {float(value) for batch in train[:2] for value in batch.target}
+    assert not learned & {float(value) for value in few.target}
 
 
 class _AlwaysWaits:
@@ -288,18 +278,22 @@ def test_the_data_sets_of_idle_slots_run_on_clusters_loaded_under_80_percent() -
     assert busy == pytest.approx(0.6, abs=0.03)
 
 
+def _stage(source: DrawnSource) -> Stage:
+    return Stage(source, source.draw(range(5_000, 5_004)), 5_000)
+
+
 def test_waits_are_between_arrival_and_start_and_losing_jobs_gains_nothing() -> None:
     source = DrawnSource(rates=(1.0,))
     # Sixty jobs, two slots and no backlog: most jobs are lost.
     few = replace(source, settings=PackingConfig(num_slots=2, backlog_size=0))
     policy = make_packing_policy("sjf")
-    batch = Stage(source, 5_000, 4).play(policy)
-    keeping, losing = (rigid_values(one) for one in (batch, Stage(few, 5_000, 4).play(policy)))
+    batch = _stage(source).play(policy)
+    keeping, losing = (rigid_values(one) for one in (batch, _stage(few).play(policy)))
     waits = [(run.start - run.jobs.arrival).mean() for run in batch.outcomes()]
     assert keeping["waiting"] == pytest.approx(waits)
     assert losing["unfinished"].sum() > 50 > keeping["unfinished"].sum() == 0
     assert (losing["slowdown"] > keeping["slowdown"]).all()
-    assert 40 < len(Stage(DrawnSource(rates=(0.05,)), 1_000, 60).sequences) < 60
+    assert 40 < len(drawn(DrawnSource(rates=(0.05,)), Request(Path()), 60).sequences) < 60
 
 
 def _log(num_jobs: int) -> RigidJobs:
@@ -308,41 +302,36 @@ def _log(num_jobs: int) -> RigidJobs:
     )
 
 
-@pytest.mark.parametrize(("num_jobs", "pieces"), [(500, 4), (250, 2), (199, 1)])
-def test_pieces_of_a_log_have_no_job_in_common(num_jobs: int, pieces: int) -> None:
+@pytest.mark.parametrize(("num_jobs", "count"), [(500, 4), (250, 2), (199, 1)])
+def test_pieces_of_a_log_have_no_job_in_common(num_jobs: int, count: int) -> None:
     source = RigidLogSource(_log(num_jobs), 100, PackingConfig())
-    ids = [piece.ids for piece in PieceStage(source, 1_000, 4).sequences]
-    joined = np.concatenate(ids)
-    assert np.array_equal(joined, np.arange(joined[0], joined[0] + 100 * pieces))
-    assert joined[0] != PieceStage(source, 1_002, 4).sequences[0].ids[0]
+    first, other = (
+        np.concatenate([piece.ids for piece in pieces(source, request, 4, source).sequences])
+        for request in (Request(Path()), Request(Path(), seed=1))
+    )
+    assert np.array_equal(first, np.arange(first[0], first[0] + 100 * count))
+    assert first[0] != other[0]
 
 
 def test_a_checkpoint_is_for_the_log_that_it_learned_from() -> None:
     source = RigidLogSource(_log(200), 100, PackingConfig())
-    card = source.card()
-    # Cards of older versions have neither rows nor a digest.
-    older = {key: card[key] for key in card if key not in ("first_row", "last_row", "digest")}
-    other = RigidLogSource(
-        replace(_log(200), duration=np.full(200, 3)), 100, PackingConfig()
-    ).card()
+    longer = replace(_log(200), duration=np.full(200, 3))
+    cards = (source.card(), replace(source, jobs=longer).card(), DrawnSource().card(), None)
     training = RigidTraining(source, "a2c")
-    found = [
-        training.fits(Checkpoint("a2c", 1, {}, {}, {"source": one} if one else {}))
-        for one in (card, older, other, DrawnSource().card(), None)
-    ]
-    assert found == [True, True, False, False, False]
+    found = [training.fits(Checkpoint("a2c", 1, {}, {}, {"source": one})) for one in cards]
+    assert found == [True, False, False, False]
+    rates = RigidTraining(DrawnSource(rates=(0.7,)), "a2c")
+    several = DrawnSource(rates=(0.6, 0.7)).card()
+    assert rates.fits(Checkpoint("a2c", 1, {}, {}, {"source": several}))
 
 
-class _TwoSequences(Stage):
+def _two_sequences() -> Stage:
     """One job of 3 steps; and two jobs of 2 and 10 steps that need the whole cluster."""
-
-    def batch(self, wants_profile: bool) -> PackingBatch:
-        capacity = np.array([10, 10])
-        one = RigidJobs("one", np.array([0]), np.array([3]), np.array([[5, 1]]), capacity)
-        both = np.array([[10, 1], [10, 1]])
-        two = RigidJobs("two", np.array([0, 0]), np.array([2, 10]), both, capacity)
-        config = self.source.config.model_copy(update={"window": 0})
-        return PackingBatch([one, two], config, wants_profile=wants_profile)
+    capacity = np.array([10, 10])
+    one = RigidJobs("one", np.array([0]), np.array([3]), np.array([[5, 1]]), capacity)
+    both = np.array([[10, 1], [10, 1]])
+    two = RigidJobs("two", np.array([0, 0]), np.array([2, 10]), both, capacity)
+    return Stage(DrawnSource(window=0), [one, two], 0)
 
 
 def test_what_is_withheld_is_counted_by_step_and_job() -> None:
@@ -351,11 +340,11 @@ def test_what_is_withheld_is_counted_by_step_and_job() -> None:
     weights["actions.bias"][-1] = 9.0
     weights["actions.bias"][0] = 5.0
     policy = DeepRMPolicy("deeprm", weights, DeepRMSettings(), is_greedy=True)
-    batch, shares = figures.withholding_of(_TwoSequences(DrawnSource(), 0, 2), policy)
+    batch, shares = figures.withholding_of(_two_sequences(), policy)
     # 3 steps with no job waiting; 2 steps in which the long job waits and cannot start; its 10.
-    assert shares["withheld"].tolist() == [0.0]
+    assert shares["withheld"] == 0.0
     by_size = figures.slowdowns_by_size(batch)
-    assert by_size["slowdown, small jobs"].tolist() == [1.0, 1.0]
+    assert by_size["slowdown, small jobs"] == [1.0, 1.0]
     assert by_size["slowdown, large jobs"][1] == pytest.approx(1.2)
     assert math.isnan(by_size["slowdown, large jobs"][0])
 
@@ -369,11 +358,3 @@ def test_a_training_passes_a_line_and_converges_where_its_curve_stays() -> None:
     # What hardly gained, still falls or was hardly measured has not converged.
     for curve in ([9.5] * 8, [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0], [5.0] * 3):
         assert figures.convergence(curve, 10.0) is None
-
-
-def test_a_rule_that_costs_nothing_at_its_objective_has_no_ratio(tmp_path: Path) -> None:
-    study = STUDIES["objectives"]
-    (part,) = study.parts(_request(tmp_path, num_jobs=1, num_runs=2))
-    alone = replace(part, policies=dict.fromkeys(list(part.policies)[:1], "fair"))
-    (outcome,) = compare_parts(study, _request(tmp_path, num_runs=2), [alone], {})
-    assert outcome.estimate(next(iter(alone.policies)), "missed_deadlines").mean == 0.0

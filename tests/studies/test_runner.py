@@ -18,7 +18,7 @@ from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.papers import runner
 from parcae.papers.contenders import Learned, Part, RecordedTrace, Request, named
-from parcae.papers.drawing import bar_panel, draw_curves
+from parcae.papers.drawing import bars, draw_curves
 from parcae.papers.runner import (
     JCT,
     Claim,
@@ -34,7 +34,6 @@ from parcae.papers.runner import (
     reproduce,
     reproduce_often,
     run_study,
-    settings_of,
 )
 from parcae.papers.table import STUDIES
 from parcae.simulation.config import SimulationConfig, decima_classes
@@ -127,7 +126,7 @@ def test_ratios_are_to_the_best_of_several_or_to_a_policy_of_another_part() -> N
         label: {"cost": np.array([x, x])} for label, x in (("a", 3.0), ("b", 2.0), ("c", 1.0))
     }
     outcomes = [PartOutcome(parts[0], values), PartOutcome(parts[1], {"a": values["a"]})]
-    run = StudyRun(study, Request(Path()), outcomes, {})
+    run = StudyRun(study, Request(Path()), parts, {}, outcomes)
     measure = run.measures[0]
     assert run.baseline(outcomes[0], measure) == "c"
     assert run.ratio(outcomes[0], "a", measure).mean == 3.0
@@ -168,27 +167,22 @@ def test_the_amounts_of_a_request_and_its_seeds(tmp_path: Path) -> None:
         STUDIES["decima-fig3"].parts(Request(tmp_path))
 
 
-def test_settings_that_are_not_the_usual_ones_are_recorded(tmp_path: Path) -> None:
-    request = _request(tmp_path)
-    assert not {"decima", "recorded", "log"} & settings_of(request).keys()
-    decima = DecimaSettings(features=FeatureSet.JOBS)
-    recorded = RecordedTrace(toy_workload(), _CLUSTER, "trace:0.8")
-    found = settings_of(replace(request, decima=decima, recorded=recorded))
-    assert found["decima"] == {"features": "jobs"}
-    assert found["recorded"]["workload"] == "toy"
-    assert settings_of(Request(tmp_path, recipe="fresh"))["recipe"] == "fresh"
-
-
 def test_a_table_in_markdown_keeps_bars_within_cells() -> None:
     assert markdown_table(["a", "b"], [["1|2", "3"]]) == "| a | b |\n| --- | --- |\n| 1\\|2 | 3 |"
 
 
 def test_names_are_drawn_as_they_are_and_not_as_mathematics(tmp_path: Path) -> None:
     name = r"a$\frac$"
-    picture = new_picture(3.0, 2.0)
-    bar_panel(picture.subplots(), {name: Estimate(1.0, 0.5, 2.0)}, name, name)
+    study = _compared(measures=(Measure("cost", name),))
+    run = StudyRun(
+        study,
+        Request(Path()),
+        [],
+        {},
+        [PartOutcome(Part(name, None, {}), {name: {"cost": [1.0, 2.0]}})],
+    )
     # A formula that cannot be read ends here.
-    picture.savefig(tmp_path / "names.png")
+    bars(run, tmp_path / "names.png")
     assert (tmp_path / "names.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -245,7 +239,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             Finding("a below c", Estimate(mean, mean - 0.01, mean + 0.01)),
             Finding("a below d", Estimate(math.nan, math.nan, math.nan)),
         ]
-        return runner.StudyResult("title", "p", ["policy"], [["a"]], {}, [], Path.touch, findings)
+        return runner.StudyResult(study, ["policy"], [["a"]], {}, [], Path.touch, findings)
 
     monkeypatch.setattr(runner, "run_study", made_up)
     return run

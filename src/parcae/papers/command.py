@@ -32,6 +32,8 @@ from parcae.workloads.demands import prepare
 
 #: Width of the tables in characters.
 _WIDTH = 140
+#: Recipes of policies of rigid jobs.
+_RECIPES: dict[str, Any] = {"a2c": a2c.RECIPES, "deeprm": deeprm.RECIPES}
 _CLUSTER = ("executors", "executor_classes", "moving_delay_ms", "warmup_delay_ms")
 
 
@@ -210,20 +212,18 @@ def reproduce_study(
             result, files = reproduce_often(row, request, effort.trainings, words)
         else:
             result, files = reproduce(row, request, words)
-    title = f"{study}: {result.title}"
-    print_rows(title, result.columns, result.rows, _WIDTH, f"The paper: {result.paper}")
+    title = f"{study}: {result.study.title}"
+    print_rows(title, result.columns, result.rows, _WIDTH, f"The paper: {row.paper}")
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")
 
 
 def _recipe(study: Study, text: str | None) -> str:
     """The recipe, checked here because a study with given policies never reads it."""
     recipe = text or study.recipe
-    if not study.is_rigid:
+    kind = study.name.partition("-")[0]
+    if kind not in _RECIPES:
         return parse_recipe(recipe)
-    if study.name.startswith("a2c"):
-        recipe_settings(a2c.RECIPES, recipe, "a2c", ())
-    else:
-        recipe_settings(deeprm.RECIPES, recipe, "deeprm", ())
+    recipe_settings(_RECIPES[kind], recipe, kind, ())
     return recipe
 
 

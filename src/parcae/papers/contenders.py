@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from parcae.base.errors import ConfigError, FormatError
+from parcae.base.files import write_text
 from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
+from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, parse_recipe, recipe_config
+from parcae.evaluation.tuning import describe
+from parcae.evaluation.tuning import tune as sweep
 from parcae.learning.loop import Iteration, TrainingPlan, TrainResult, train
 from parcae.learning.scenario import Scenario, check_search_seed, start_rule
 from parcae.learning.tune import Tuning, tune_rule
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.learned import SHIPPED, require_durations, setting_card
+from parcae.policies.learned import require_durations, setting_card
 from parcae.policies.names import PolicyName
 from parcae.policies.registry import bind
+from parcae.rigid.a2c.learner import A2cLearner
 from parcae.rigid.a2c.policy import A2cPolicy
-from parcae.rigid.deeprm.policy import DeepRMPolicy, deeprm_policy
+from parcae.rigid.deeprm.learner import DeepRMLearner
+from parcae.rigid.deeprm.policy import deeprm_policy
 from parcae.rigid.evaluation.tuning import tune_knob
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import comparable_costs
 from parcae.rigid.policies import catalog
-from parcae.rigid.policies.kernels.decisions import PackingKind
-from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
+from parcae.rigid.policies.catalog import make_packing_policy
+from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.sources import PackingSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 from parcae.simulation.config import SimulationConfig
+from parcae.workloads.describe import fingerprint
 from parcae.workloads.workload import SELECTION_SEED_START, Workload
-
-if TYPE_CHECKING:
-    from parcae.rigid.a2c.learner import A2cLearner
-    from parcae.rigid.deeprm.learner import DeepRMLearner
 
 FloatArray = npt.NDArray[np.float64]
 #: Minutes for all trainings of a study together, by default and with --full.
@@ -174,7 +179,6 @@ class Training:
         changes: changes of the recipe's settings.
         over: keys of trainings. The rule of the first is imitated or corrected; the search for a
             rule starts at the best of them.
-        ships: a policy that ships is used unless the request wants new ones.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -184,15 +188,14 @@ class Training:
     recipe: Recipe | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     over: tuple[str, ...] = ()
-    ships: bool = False
 
 
 @dataclass(frozen=True)
 class RigidTraining:
     """DeepRM or A2cScheduler (`kind`, that of their checkpoints), trained for rigid jobs.
 
-    One that `is_always_new` is trained even if a checkpoint fits. The curve of one that is watched
-    is its slowdown on the sequences of a stage, and not its cost on the selection runs.
+    The curve of one that is watched is its slowdown on the sequences of a stage, and not its cost
+    on the selection runs.
     """
 
     source: PackingSource
@@ -203,35 +206,33 @@ class RigidTraining:
     options: tuple[str, ...] = ()
     select_every: int = 10
     num_selection: int | None = None
-    is_always_new: bool = False
     watched_on: Stage | None = None
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint was trained for this, or A2cScheduler for further rates, too."""
-        learned = checkpoint.card.get("source") or {}
+        learned = {**(checkpoint.card.get("source") or {})}
         wanted = self.source.card()
         if self.kind == "deeprm":
             return learned == wanted and checkpoint.card.get("cost") == self.cost.name.lower()
-        # The cards of older versions lack rows and digests of logs.
-        is_among = set(wanted.get("rates", ())) <= set(learned.get("rates", ()))
-        known = {key: value for key, value in learned.items() if key != "rates"}
-        return is_among and "config" in known and known == {key: wanted.get(key) for key in known}
+        rates = set(wanted.pop("rates", ()))
+        return rates <= set(learned.pop("rates", ())) and learned == wanted
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Sequences of rigid jobs that no policy was trained on. Empty ones are left out."""
+    """Sequences of rigid jobs that no policy was trained on.
+
+    Args:
+        source: of the sequences on which heuristics are tuned.
+        sequences: the jobs of every run.
+        first_seed: of the policies' draws.
+        num_threads: of the runs.
+    """
 
     source: PackingSource
+    sequences: Sequence[RigidJobs]
     first_seed: int
-    num_runs: int
     num_threads: int | None = None
-
-    @cached_property
-    def sequences(self) -> list[RigidJobs]:
-        """The job sequences, in order of their seeds."""
-        seeds = range(self.first_seed, self.first_seed + self.num_runs)
-        return [jobs for jobs in self.source.draw(seeds) if len(jobs)]
 
     def batch(self, wants_profile: bool) -> PackingBatch:
         """One cluster per sequence, before its run begins."""
@@ -246,23 +247,26 @@ class Stage:
         return batch
 
 
-@dataclass(frozen=True)
-class PieceStage(Stage):
-    """Consecutive pieces of a log without a common job, `num_runs` at most.
+def drawn(source: PackingSource, request: Request, num_runs: int) -> Stage:
+    """Sequences that a source draws, without the empty ones."""
+    seeds = range(request.first_seed, request.first_seed + num_runs)
+    sequences = [jobs for jobs in source.draw(seeds) if len(jobs)]
+    return Stage(source, sequences, request.first_seed, request.processes)
 
-    The first one begins at a job that the seed draws. The source is a `RigidLogSource`.
+
+def pieces(
+    source: RigidLogSource, request: Request, num_runs: int, tuned_on: PackingSource
+) -> Stage:
+    """At most `num_runs` consecutive pieces of a log without a common job.
+
+    The first one begins at a job that the seed draws.
     """
-
-    @cached_property
-    def sequences(self) -> list[RigidJobs]:
-        """The pieces, in order of their jobs."""
-        source = self.source
-        assert isinstance(source, RigidLogSource)
-        jobs = source.jobs
-        size = source.num_jobs or len(jobs)
-        total = min(self.num_runs, len(jobs) // size) * size
-        first = int(np.random.default_rng(self.first_seed).integers(len(jobs) - total + 1))
-        return [jobs.piece(at, at + size) for at in range(first, first + total, size)]
+    jobs = source.jobs
+    size = source.num_jobs or len(jobs)
+    total = min(num_runs, len(jobs) // size) * size
+    first = int(np.random.default_rng(request.first_seed).integers(len(jobs) - total + 1))
+    sequences = [jobs.piece(at, at + size) for at in range(first, first + total, size)]
+    return Stage(tuned_on, sequences, request.first_seed, request.processes)
 
 
 def rigid_values(batch: PackingBatch) -> dict[str, FloatArray]:
@@ -288,7 +292,6 @@ class Part:
         trainings: what is trained for this part, by key. The key also names the checkpoint.
         notes: about the setting.
         x: its place on the axis of a picture, or of several pictures (`panel`).
-        tuned_on: the rigid jobs on which heuristics are tuned, unless the setting's source.
     """
 
     name: str
@@ -298,7 +301,6 @@ class Part:
     notes: tuple[str, ...] = ()
     x: float = 0.0
     panel: str = ""
-    tuned_on: PackingSource | None = None
 
 
 def named(*names: str) -> dict[str, str]:
@@ -337,8 +339,7 @@ class Learned:
         assert self.checkpoint is not None
         if self.checkpoint.kind == "a2c":
             return A2cPolicy.from_checkpoint(self.checkpoint, "a2c", is_greedy)
-        policy = deeprm_policy(self.checkpoint, self.name)
-        return DeepRMPolicy("deeprm", policy.weights, policy.settings, is_greedy=is_greedy)
+        return deeprm_policy(self.checkpoint, self.name, "deeprm", is_greedy)
 
 
 def checkpoint_path(request: Request, key: str) -> Path:
@@ -364,7 +365,7 @@ def requested(texts: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _own_agents(request: Request, keys: Sequence[str]) -> dict[str, str]:
+def _own_agents(request: Request, keys: Iterable[str]) -> dict[str, str]:
     """The request's policies by key, for a study that takes only agents which it wrote."""
     by_file = {checkpoint_path(request, key).name: key for key in keys}
     found: dict[str, str] = {}
@@ -402,7 +403,7 @@ def _fitting(
                 f"accepts only those of kind {' or '.join(sorted(kinds))}"
             )
         for key, training in trainings.items():
-            if training.is_always_new or not training.fits(checkpoint):
+            if not training.fits(checkpoint):
                 continue
             if found.setdefault(key, (path, checkpoint))[0] != path and must_fit:
                 raise ConfigError(
@@ -421,24 +422,22 @@ def found_policies(
     request: Request, trainings: Mapping[str, Training | RigidTraining]
 ) -> dict[str, Learned]:
     """The policies that need not be trained, by key: the user's ones, or those that ship."""
+    found = {}
     rigid = {key: one for key, one in trainings.items() if isinstance(one, RigidTraining)}
     if rigid:
-        kinds = sorted({training.kind for training in rigid.values()})
-        shipped = [
+        kinds = {training.kind for training in rigid.values()}
+        shipped = sorted(
             path for kind in kinds for path in catalog.SHIPPED.folder.glob(f"{kind}-*{SUFFIX}")
-        ]
-        fitting = {} if request.trains_anew else _fitting(sorted(shipped), rigid, must_fit=False)
-        fitting |= _fitting(request.policies, rigid, must_fit=True)
-        return {
-            key: Learned(str(path), f"{key}: {path.name}, {_amount(one)}", one)
-            for key, (path, one) in fitting.items()
-        }
-    # Where the user's policies replace all trainings, none is left here.
-    agents = _own_agents(request, list(trainings)) if trainings else {}
-    found = {key: Learned(text, f"{key}: {text}, trained earlier") for key, text in agents.items()}
+        )
+        fitting = _fitting([] if request.trains_anew else shipped, rigid, must_fit=False)
+        for key, (path, one) in (fitting | _fitting(request.policies, rigid, True)).items():
+            found[key] = Learned(str(path), f"{key}: {path.name}, {_amount(one)}", one)
+    elif trainings:
+        # Where the user's policies replace all trainings, none is left.
+        for key, text in _own_agents(request, trainings).items():
+            found[key] = Learned(text, f"{key}: {text}, trained earlier")
     for key, training in trainings.items():
-        assert isinstance(training, Training)
-        if training.ships and not request.trains_anew and SHIPPED.variants(training.kind):
+        if isinstance(training, Training) and not request.trains_anew:
             text = variant_as_in_paper(PolicyName(training.kind), training.scenarios[0].setting)
             words = f"{key}: {text}, the shipped variant for the nearest setting"
             found[key] = Learned(text, words)
@@ -507,6 +506,8 @@ def network_training(
     if not is_decima or config.imitation > 0:
         rule = start_rule("tuned", scenario) if over is None else over.rule
     words = f"recipe {recipe}"
+    if is_decima and network.features is not FeatureSet.PAPER:
+        words = f"with the feature set {network.features}, {words}"
     if config.imitation > 0:
         words += f" ({config.imitation:.0%} of the time imitating the tuned rule)"
     if recipe is Recipe.DECIMA_2019 and config.group_size != _PUBLISHED_ROLLOUTS:
@@ -514,25 +515,14 @@ def network_training(
             f" ({config.group_size} rollouts of a job sequence, the paper has "
             f"{_PUBLISHED_ROLLOUTS})"
         )
-    if is_decima and network.features is not FeatureSet.PAPER:
-        words = f"with the feature set {network.features}, {words}"
-    prepared = TrainRequest(
-        training.scenarios,
-        config,
-        training.kind,
-        rule,
-        network if is_decima else DecimaSettings(),
-        seed=request.training_seed,
-    )
-    return prepared, words
+    decima = network if is_decima else DecimaSettings()
+    seed = request.training_seed
+    return TrainRequest(training.scenarios, config, training.kind, rule, decima, seed=seed), words
 
 
 def _train_network(
     request: Request, key: str, training: Training, share_s: float, made: Mapping[str, Learned]
 ) -> Learned:
-    # Imported here: PyTorch takes seconds to load, and not every study trains a network.
-    from parcae.decima.learning.gradients import gradient_learner
-
     request.say(f"training {key} for {share_s:.0f} s")
     prepared, words = network_training(request, training, share_s, made)
     result = train(gradient_learner(prepared), TrainingPlan(share_s))
@@ -637,7 +627,14 @@ def _best_start(scenario: Scenario, rules: Sequence[Learned]) -> Any:
 def _train_rigid(request: Request, key: str, training: RigidTraining, share_s: float) -> Learned:
     recipe = training.recipe or request.recipe
     request.say(f"training {key}, recipe {recipe}, at most {share_s:.0f} s")
-    learner = _rigid_learner(request, training, recipe)
+    how = (training.source, training.cost, recipe, training.options)
+    seed = request.training_seed
+    learner: DeepRMLearner | A2cLearner
+    if training.kind == "deeprm":
+        threads = request.processes or os.cpu_count() or 1
+        learner = DeepRMLearner(*how, seed=seed, num_threads=threads)
+    else:
+        learner = A2cLearner(*how, seed=seed)
     learner.select_every = training.select_every
     if training.num_selection is not None:
         learner.num_selection = training.num_selection
@@ -650,41 +647,12 @@ def _train_rigid(request: Request, key: str, training: RigidTraining, share_s: f
             watched.append((done.iteration, done.seconds, float(costs.mean())))
 
     most = _DEEPRM_ITERATIONS if training.kind == "deeprm" else None
-    result = train(learner, TrainingPlan(share_s, most) if most else TrainingPlan(share_s), watch)
+    result = train(learner, TrainingPlan(share_s, most), watch)
     settings = "".join(f", {option}" for option in training.options)
     kept = _kept(request, key, result, f"recipe {recipe}{settings}; cost {result.best:.3f}")
     return replace(kept, curve=watched) if watched else kept
 
 
-def _rigid_learner(
-    request: Request, training: RigidTraining, recipe: str
-) -> DeepRMLearner | A2cLearner:
-    # Imported here: A2cScheduler's learner loads PyTorch.
-    from parcae.rigid.a2c.learner import A2cLearner
-    from parcae.rigid.deeprm.learner import DeepRMLearner
-
-    if training.kind == "deeprm":
-        threads = request.processes or os.cpu_count() or 1
-        return DeepRMLearner(
-            training.source,
-            training.cost,
-            recipe,
-            training.options,
-            seed=request.training_seed,
-            num_threads=threads,
-        )
-    return A2cLearner(
-        training.source, training.cost, recipe, training.options, seed=request.training_seed
-    )
-
-
-#: Policies of rigid jobs by name.
-_HAND_MADE = {
-    "sjf": HandMadePolicy("sjf", PackingKind.SJF),
-    "packer": HandMadePolicy("packer", PackingKind.PACKER),
-    "random": HandMadePolicy("random", PackingKind.RANDOM),
-    "random that fits": HandMadePolicy("random that fits", PackingKind.RANDOM, (1.0,)),
-}
 _TETRIS = {"tetris*": Cost.SLOWDOWN, "tetris* for completion": Cost.COMPLETION}
 
 
@@ -696,7 +664,7 @@ def rigid_policies(
     "tetris*" has the knob that is best on tuning sequences for its cost.
     """
     assert isinstance(part.setting, Stage)
-    source = part.tuned_on or part.setting.source
+    source = part.setting.source
     policies: dict[str, PackingPolicy] = {}
     for label, name in part.policies.items():
         key = name.removesuffix(GREEDY)
@@ -704,11 +672,10 @@ def rigid_policies(
             policies[label] = made[key].rigid(is_greedy=name != key)
         elif name in _TETRIS:
             tuned = tune_knob(source, _TETRIS[name], num_threads=threads).policy
-            policies[label] = HandMadePolicy(
-                f"tetris* ({tuned.params[0]:g})", PackingKind.TETRIS, tuned.params
-            )
+            tuned.name = f"tetris* ({tuned.params[0]:g})"
+            policies[label] = tuned
         else:
-            policies[label] = _HAND_MADE[name]
+            policies[label] = make_packing_policy(name)
     return policies
 
 
@@ -722,3 +689,55 @@ def without_trainings(part: Part, texts: Sequence[str]) -> Part:
         if text not in policies.values():
             policies[text if label in policies else label] = text
     return replace(part, policies=policies, trainings={})
+
+
+#: File with the results of parameter sweeps, beside the studies' results. Other studies of the same
+#: setting reuse it.
+_SWEEPS_FILE = "tuned-heuristics.json"
+#: By digest of the setting, the name of the policy with the best parameters, and words about it.
+_SWEEPS = TypeAdapter(dict[str, tuple[str, str]])
+#: Largest number of jobs in the runs of sweeps and trainings of studies of executor classes, except
+#: with --full: the sweep of Graphene* has 450 combinations.
+SHORT_JOBS = 60
+
+
+def with_sweeps(request: Request, part: Part) -> Part:
+    """The part with `:tuned` heuristics of sweeps that the studies of executor classes share.
+
+    They are those of the file, or new ones that are added to it.
+    """
+    one = part.setting
+    assert isinstance(one, Scenario)
+    # A batch must keep its size; a stream can be shorter for tuning.
+    is_short = not request.is_full and one.arrivals != "batch"
+    num_jobs = min(one.num_jobs, SHORT_JOBS) if is_short else one.num_jobs
+    setting = (
+        fingerprint(one.workload),
+        one.config.model_dump(mode="json"),
+        one.arrivals,
+        num_jobs,
+    )
+    path = request.output.parent / _SWEEPS_FILE
+    try:
+        known = _SWEEPS.validate_json(path.read_bytes()) if path.exists() else {}
+    except ValueError:
+        raise FormatError(
+            f"{path}: not a file of sweeps written by a study of executor classes; remove it"
+        ) from None
+    policies = {**part.policies}
+    notes = [*part.notes]
+    for label, name in part.policies.items():
+        if not name.endswith(":tuned"):
+            continue
+        family = name.removesuffix(":tuned")
+        key = hashlib.sha256(json.dumps([*setting, family]).encode()).hexdigest()[:16]
+        if key not in known:
+            request.say(f"tuning {family} on {part.name}")
+            best = sweep(one.workload, family, one.config, one.arrivals, num_jobs)
+            tuned = ":".join([family, *(f"{value:g}" for value in best.best)])
+            known[key] = (tuned, f"{describe(best)} of {num_jobs} jobs")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps(known, indent=2) + "\n")
+        policies[label], words = known[key]
+        notes.append(f"{label}: {words}")
+    return replace(part, policies=policies, notes=tuple(notes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from parcae.cluster.trace import Trace
 from parcae.evaluation.gantt import cluster_charts, write_gantt
 from parcae.evaluation.pictures import as_label, in_legend, new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
-from parcae.evaluation.statistics import Estimate
 from parcae.papers.contenders import GREEDY, Learned
 from parcae.papers.runner import Measure, PartOutcome, StudyRun
 from parcae.simulation.metrics import (
@@ -25,22 +24,26 @@ from parcae.simulation.metrics import (
     last_completion_ms,
     mean_over_spans,
 )
-from parcae.workloads.workload import JobSequence
 
 #: Lines with more points than this have no markers.
 _MANY_POINTS = 40
 #: Number of intervals in which time series are averaged.
-NUM_SPANS = 100
+_NUM_SPANS = 100
 _EQUAL: dict[str, Any] = {"color": "#7f7f7f", "linewidth": 0.8}
 
 
 def _seen(
-    run: StudyRun, outcome: PartOutcome, label: str, measure: Measure, is_ratio: bool
-) -> Estimate:
-    """What a picture shows of a measure: its ratio or its value."""
-    if is_ratio:
-        return run.ratio(outcome, label, measure)
-    return outcome.estimate(label, measure.key)
+    run: StudyRun, outcomes: Sequence[PartOutcome], label: str, measure: Measure, is_ratio: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The means of a measure or of its ratio in several parts, and how far its intervals reach down
+    and up, 0 where that is unknown: float64[2, num_parts].
+    """
+    estimates = [
+        run.ratio(one, label, measure) if is_ratio else one.estimate(label, measure.key)
+        for one in outcomes
+    ]
+    low, mean, high = np.array([(e.low, e.mean, e.high) for e in estimates]).T
+    return mean, np.nan_to_num([mean - low, high - mean])
 
 
 def bars(run: StudyRun, path: Path, shown: int | None = 1) -> None:
@@ -66,29 +69,21 @@ def bars(run: StudyRun, path: Path, shown: int | None = 1) -> None:
             axis.set_visible(False)
         for axis, one in zip(row, measures, strict=False):
             is_ratio = not one.has_value
-            estimates = {
-                label: _seen(run, outcome, label, one, is_ratio) for label in outcome.values
-            }
+            for place, label in enumerate(outcome.values):
+                mean, reach = _seen(run, [outcome], label, one, is_ratio)
+                axis.barh(
+                    place,
+                    np.nan_to_num(mean),
+                    xerr=reach,
+                    color=policy_color(place),
+                    height=0.6,
+                    error_kw={"elinewidth": 1},
+                )
+            axis.set_yticks(range(len(outcome.values)), map(as_label, outcome.values), fontsize=8)
+            axis.invert_yaxis()
             heading = f"{one.heading} / {run.baseline(outcome, one)}" if is_ratio else one.heading
-            bar_panel(axis, estimates, heading, outcome.part.name)
+            tidy(axis, (heading, ""), outcome.part.name, has_legend=False)
     write_picture(figure, path)
-
-
-def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str, title: str = "") -> None:
-    """Draw one horizontal bar per estimate, the first on top."""
-    rows = np.arange(len(estimates))
-    ends = np.array([[e.mean - e.low, e.high - e.mean] for e in estimates.values()])
-    axis.barh(
-        rows,
-        np.nan_to_num([e.mean for e in estimates.values()]),
-        xerr=np.nan_to_num(ends.T),
-        color=[policy_color(row) for row in range(len(estimates))],
-        height=0.6,
-        error_kw={"elinewidth": 1},
-    )
-    axis.set_yticks(rows, [as_label(name) for name in estimates], fontsize=8)
-    axis.invert_yaxis()
-    tidy(axis, (label, ""), title, has_legend=False)
 
 
 def lines(run: StudyRun, path: Path, x: str = "load", is_ratio: bool = False) -> None:
@@ -99,35 +94,27 @@ def lines(run: StudyRun, path: Path, x: str = "load", is_ratio: bool = False) ->
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         outcomes = [outcome for outcome in run.outcomes if outcome.part.panel == panel]
-        series = {
-            label: [_seen(run, outcome, label, measure, is_ratio) for outcome in outcomes]
-            for label in outcomes[0].values
-        }
-        interval_lines(axis, [outcome.part.x for outcome in outcomes], series)
+        for row, label in enumerate(outcomes[0].values):
+            mean, reach = _seen(run, outcomes, label, measure, is_ratio)
+            axis.errorbar(
+                [outcome.part.x for outcome in outcomes],
+                mean,
+                reach,
+                color=policy_color(row),
+                marker="o",
+                markersize=4,
+                label=in_legend(label),
+                capsize=2,
+            )
+        other = ""
         if is_ratio:
             axis.axhline(1.0, **_EQUAL)
             axis.set_yscale("log")
+            other = f" / {run.baseline(outcomes[0], measure)}'s"
         else:
             axis.set_ylim(bottom=0)
-        other = f" / {run.baseline(outcomes[0], measure)}'s" if is_ratio else ""
         tidy(axis, (x, measure.heading + other), panel)
     write_picture(figure, path)
-
-
-def interval_lines(axis: Any, x: Sequence[float], series: Mapping[str, Sequence[Estimate]]) -> None:
-    """Draw lines through estimates, with their intervals where known."""
-    for row, (name, estimates) in enumerate(series.items()):
-        errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
-        axis.errorbar(
-            x,
-            [e.mean for e in estimates],
-            np.nan_to_num(errors),
-            color=policy_color(row),
-            marker="o",
-            markersize=4,
-            label=in_legend(name),
-            capsize=2,
-        )
 
 
 def dots(run: StudyRun, path: Path) -> None:
@@ -137,7 +124,7 @@ def dots(run: StudyRun, path: Path) -> None:
     axis = figure.subplots()
     rows = np.arange(len(run.outcomes))
     for row, label in enumerate(run.outcomes[0].values):
-        ratios = [run.ratio(outcome, label, measure).mean for outcome in run.outcomes]
+        ratios, _ = _seen(run, run.outcomes, label, measure, is_ratio=True)
         axis.plot(ratios, rows + 0.1 * row, "o", color=policy_color(row), label=in_legend(label))
     axis.axvline(1.0, **_EQUAL)
     axis.set_yticks(rows, [as_label(outcome.part.name) for outcome in run.outcomes], fontsize=8)
@@ -150,22 +137,12 @@ def cdf(run: StudyRun, path: Path) -> None:
     """The distribution over the runs of the first measure."""
     measure = run.measures[0]
     figure = new_picture(7.0, 4.0)
-    samples = {label: one[measure.key] for label, one in run.outcomes[0].values.items()}
-    cdf_panel(figure.subplots(), samples, (measure.heading, "share of the runs"))
-    write_picture(figure, path)
-
-
-def cdf_panel(axis: Any, samples: Mapping[str, npt.ArrayLike], labels: tuple[str, str]) -> None:
-    """Draw cumulative distributions."""
-    for row, (name, values) in enumerate(samples.items()):
-        ordered = np.sort(np.asarray(values, np.float64))
-        # The curve starts at a share of 0 at the smallest value.
-        x = np.concatenate([ordered[:1], ordered])
-        share = np.arange(len(ordered) + 1) / max(1, len(ordered))
-        color = policy_color(row)
-        axis.step(x, share[: len(x)], where="post", color=color, label=in_legend(name))
+    axis = figure.subplots()
+    for row, (label, one) in enumerate(run.outcomes[0].values.items()):
+        axis.ecdf(one[measure.key], color=policy_color(row), label=in_legend(label))
     axis.set_ylim(0, 1.02)
-    tidy(axis, labels)
+    tidy(axis, (measure.heading, "share of the runs"))
+    write_picture(figure, path)
 
 
 def gantt(run: StudyRun, path: Path) -> None:
@@ -198,8 +175,8 @@ def curves(
             if label in names and names[label].removesuffix(GREEDY) not in run.made
         ]
         for row, label in enumerate(fixed, len(run.made)):
-            level = _seen(run, outcome, label, measure, measure.over is not None).mean
-            axis.axhline(level, color=policy_color(row), linestyle=":", label=in_legend(label))
+            mean, _ = _seen(run, [outcome], label, measure, measure.over is not None)
+            axis.axhline(mean[0], color=policy_color(row), linestyle=":", label=in_legend(label))
     tidy(axis, ("iteration" if by_iteration else "seconds of training", y))
     write_picture(figure, path)
 
@@ -225,51 +202,20 @@ def draw_curves(axis: Any, made: Mapping[str, Learned], by_iteration: bool = Fal
         axis.set_ylim(0.9 * min(ends), max(1.2 * min(ends), 1.05 * max(ends)))
 
 
-#: A panel: its axis labels, and the points of a run, from its jobs, its trace, that of the first
-#: policy and the edges of the intervals of time.
-_Points = Callable[[JobSequence, Trace, Trace, Any], tuple[Any, Any]]
-_PANELS: dict[str, tuple[tuple[str, str], _Points]] = {
-    "jobs": (
-        ("time (s)", "jobs in the system"),
-        lambda jobs, trace, first, edges: (
-            edges[:-1] / MS_PER_S,
-            mean_over_spans(*concurrency(trace), edges),
-        ),
-    ),
-    "executors": (
-        ("time (s)", "executors per job"),
-        lambda jobs, trace, first, edges: (
-            edges[:-1] / MS_PER_S,
-            executors_per_job(trace, edges),
-        ),
-    ),
-    "jct": (
-        ("completion (s)", "JCT (s)"),
-        lambda jobs, trace, first, edges: (
-            trace.completion_ms / MS_PER_S,
-            jct_ms(trace) / MS_PER_S,
-        ),
-    ),
-    "size": (
-        ("work of the job (s)", "JCT (s)"),
-        lambda jobs, trace, first, edges: (_work_s(jobs), jct_ms(trace) / MS_PER_S),
-    ),
-    "share": (
-        ("work of the job (s)", "executors"),
-        lambda jobs, trace, first, edges: (_work_s(jobs), executor_share(trace)),
-    ),
-    "inflation": (
-        ("executor time of a job under the first policy (s)", "under the other (s)"),
-        lambda jobs, trace, first, edges: (
-            first.executed_ms / MS_PER_S,
-            trace.executed_ms / MS_PER_S,
-        ),
-    ),
+#: The axes of each kind of panel.
+_PANELS = {
+    "jobs": ("time (s)", "jobs in the system"),
+    "executors": ("time (s)", "executors per job"),
+    "jct": ("completion (s)", "JCT (s)"),
+    "size": ("work of the job (s)", "JCT (s)"),
+    "share": ("work of the job (s)", "executors"),
+    "inflation": ("executor time of a job under the first policy (s)", "under the other (s)"),
 }
 
 
-def _work_s(jobs: JobSequence) -> Any:
-    return np.array([job.work_ms for job in jobs.jobs]) / MS_PER_S
+def time_edges(traces: Mapping[str, Trace]) -> npt.NDArray[np.float64]:
+    """The edges of common intervals for all runs, up to the end of the slowest one, in ms."""
+    return np.linspace(0, max(1, *map(last_completion_ms, traces.values())), _NUM_SPANS + 1)
 
 
 def over_time(run: StudyRun, path: Path, panels: Sequence[str] = ("jobs",)) -> None:
@@ -279,16 +225,25 @@ def over_time(run: StudyRun, path: Path, panels: Sequence[str] = ("jobs",)) -> N
     for row, outcome in zip(axes, run.outcomes, strict=True):
         assert outcome.replay is not None
         jobs, traces = outcome.replay(run.request.first_seed)
-        # Common intervals for all policies, up to the end of the slowest run.
-        edges = np.linspace(0, max(1, *map(last_completion_ms, traces.values())), NUM_SPANS + 1)
+        edges = time_edges(traces)
         first = next(iter(traces.values()))
+        work_s = np.array([job.work_ms for job in jobs.jobs]) / MS_PER_S
+        for color, (label, trace) in enumerate(traces.items()):
+            jct_s = jct_ms(trace) / MS_PER_S
+            edges_s = edges[:-1] / MS_PER_S
+            points = {
+                "jobs": (edges_s, mean_over_spans(*concurrency(trace), edges)),
+                "executors": (edges_s, executors_per_job(trace, edges)),
+                "jct": (trace.completion_ms / MS_PER_S, jct_s),
+                "size": (work_s, jct_s),
+                "share": (work_s, executor_share(trace)),
+                "inflation": (first.executed_ms / MS_PER_S, trace.executed_ms / MS_PER_S),
+            }
+            for axis, panel in zip(row, panels, strict=True):
+                style = "-" if panel in ("jobs", "executors") else "."
+                axis.plot(*points[panel], style, color=policy_color(color), label=in_legend(label))
         for axis, panel in zip(row, panels, strict=True):
-            labels, points = _PANELS[panel]
-            for color, (label, trace) in enumerate(traces.items()):
-                style = "-" if labels[0] == "time (s)" else "."
-                x, y = points(jobs, trace, first, edges)
-                axis.plot(x, y, style, color=policy_color(color), label=in_legend(label))
             if panel in ("size", "share"):
                 axis.set_xscale("log")
-            tidy(axis, labels, outcome.part.name, has_legend=panel == panels[0])
+            tidy(axis, _PANELS[panel], outcome.part.name, has_legend=panel == panels[0])
     write_picture(figure, path)

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.selectors import numeric
 
 from parcae.base.errors import ConfigError
 from parcae.base.files import write_text
@@ -30,7 +31,7 @@ from parcae.decima.graph.layout import DecimaSettings
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.pictures import new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
-from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
+from parcae.evaluation.policies import resolve_policies
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -55,21 +56,21 @@ from parcae.papers.contenders import (
     learn,
     rigid_policies,
     rigid_values,
+    with_sweeps,
     without_trainings,
 )
 from parcae.policies.learned import find_checkpoint, is_learned
 from parcae.policies.names import parse_name
+from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.workload import JobSequence
+from parcae.workloads.workload import JobSequence, Workload
 
 FloatArray = npt.NDArray[np.float64]
 #: Measures of a run by label, from its jobs and the traces by label.
 PerRun = Callable[[JobSequence, Mapping[str, Trace]], Mapping[str, Mapping[str, float]]]
-#: By label and measure, a number for every run.
-Values = Mapping[str, Mapping[str, FloatArray]]
-#: Key of the settings of a study of a log: two logs may have one name.
-LOG_FINGERPRINT = "log_sha256"
+#: Simulates the run of a seed again: its jobs, and the traces by label.
+Replay = Callable[[int], tuple[JobSequence, dict[str, Trace]]]
 #: Added to costs of which some runs have none, which have no ratio.
 _TINY = 1e-9
 
@@ -131,11 +132,9 @@ class Finding:
     @staticmethod
     def from_json(card: Mapping[str, Any]) -> Finding:
         """The finding that `to_json` wrote."""
-        ratio = card["ratio"]
-        values = (math.nan if x is None else float(x) for x in (ratio["mean"], *ratio["ci95"]))
-        # Earlier versions did not write the paper's ratio.
-        paper = card.get("paper")
-        return Finding(card["claim"], Estimate(*values), float(card["most"]), paper)
+        values = (card["ratio"]["mean"], *card["ratio"]["ci95"])
+        ratio = Estimate(*(math.nan if value is None else value for value in values))
+        return Finding(card["claim"], ratio, card["most"], card["paper"])
 
 
 #: The columns of `Finding.row`.
@@ -205,29 +204,37 @@ class Claim:
     key: str = JCT
 
 
-@dataclass(frozen=True)
+@dataclass
 class PartOutcome:
     """What every policy did in a part.
 
     Args:
         part: the part.
-        values: by label and measure, a number for every run; NaN where it is unknown.
+        values: by label and measure, a number for every run, or one number; NaN where unknown.
         notes: about the runs.
-        replay: simulates the run of a seed again; its jobs, and the traces by label.
+        replay: simulates a run again.
     """
 
     part: Part
-    values: Values
+    values: Mapping[str, Mapping[str, Any]]
     notes: Sequence[str] = ()
-    replay: Callable[[int], tuple[JobSequence, dict[str, Trace]]] | None = None
+    replay: Replay | None = None
+
+    def __post_init__(self) -> None:
+        self.values = {
+            label: {key: np.atleast_1d(np.asarray(x, np.float64)) for key, x in found.items()}
+            for label, found in self.values.items()
+        }
+
+    def having(self, more: Mapping[str, Mapping[str, Any]]) -> PartOutcome:
+        """The outcome with further values, of these policies or of others."""
+        labels = dict.fromkeys((*self.values, *more))
+        values = {label: {**self.values.get(label, {}), **more.get(label, {})} for label in labels}
+        return replace(self, values=values)
 
     def has(self, label: str, key: str) -> bool:
         """Whether the measure was taken of this policy."""
         return key in self.values.get(label, {})
-
-    def measured(self, key: str) -> bool:
-        """Whether the measure was taken of any policy."""
-        return any(key in found for found in self.values.values())
 
     def estimate(self, label: str, key: str) -> Estimate:
         """The mean of a measure over the runs in which it is known."""
@@ -249,14 +256,25 @@ def ratio_of(values: FloatArray, baseline: FloatArray) -> Estimate:
     return ratio_estimate(above + tiny, below + tiny)
 
 
-@dataclass(frozen=True)
+@dataclass
 class StudyRun:
-    """A study that was run."""
+    """A study that is run: its parts, what was learned for them, and then their outcomes."""
 
     study: Study
     request: Request
-    outcomes: Sequence[PartOutcome]
-    made: Mapping[str, Learned]
+    parts: Sequence[Part]
+    made: dict[str, Learned]
+    outcomes: Sequence[PartOutcome] = ()
+
+    def names(self, part: Part) -> dict[str, str]:
+        """The names of a part's policies, or the paths of their checkpoints, by label."""
+        learned = {label: one.name for label, one in self.learned(part).items()}
+        return {**part.policies, **learned}
+
+    def learned(self, part: Part) -> dict[str, Learned]:
+        """The policies of a part that were learned, by label."""
+        made = self.made
+        return {label: made[x] for label, x in part.policies.items() if x in made}
 
     @cached_property
     def measures(self) -> list[Measure]:
@@ -264,16 +282,16 @@ class StudyRun:
         taken = dict.fromkeys(
             key for one in self.outcomes for found in one.values.values() for key in found
         )
-        measures = []
-        for one in self.study.measures:
-            fitting = fnmatch.filter(taken, one.key)
-            measures += [replace(one, key=key, heading=one.heading or key) for key in fitting]
-        return measures
+        return [
+            replace(one, key=key, heading=one.heading or key)
+            for one in self.study.measures
+            for key in fnmatch.filter(taken, one.key)
+        ]
 
-    def holder(self, label: str, key: str, near: PartOutcome | None = None) -> PartOutcome | None:
-        """The outcome that has a measure of a policy: `near` if it does, else the first."""
-        every = [*([] if near is None else [near]), *self.outcomes]
-        return next((one for one in every if one.has(label, key)), None)
+    def values(self, label: str, key: str, near: PartOutcome | None) -> FloatArray | None:
+        """A measure of a policy in the part `near`, else in the first part that has it."""
+        every = (*([] if near is None else [near]), *self.outcomes)
+        return next((one.values[label][key] for one in every if one.has(label, key)), None)
 
     def baseline(self, outcome: PartOutcome, measure: Measure) -> str:
         """The label of the policy to which a measure's ratio is taken."""
@@ -284,72 +302,55 @@ class StudyRun:
 
     def ratio(self, outcome: PartOutcome, label: str, measure: Measure) -> Estimate:
         """A policy's measure / that of the baseline on the same runs."""
-        other = self.baseline(outcome, measure)
-        holder = self.holder(other, measure.key, outcome)
-        if holder is None or not outcome.has(label, measure.key):
+        below = self.values(self.baseline(outcome, measure), measure.key, outcome)
+        if below is None or not outcome.has(label, measure.key):
             return UNKNOWN
-        values = outcome.values[label][measure.key]
-        return ratio_of(values, holder.values[other][measure.key])
+        return ratio_of(outcome.values[label][measure.key], below)
 
 
-#: What measures the parts of a study. What it trains itself it adds to the learned policies.
-Play = Callable[["Study", Request, Sequence[Part], dict[str, Learned]], list[PartOutcome]]
-
-
-def compare_parts(
-    study: Study, request: Request, parts: Sequence[Part], made: dict[str, Learned]
-) -> list[PartOutcome]:
+def compare_parts(run: StudyRun) -> list[PartOutcome]:
     """Run all policies of each part on the same evaluation seeds."""
     outcomes = []
-    for part in parts:
+    for part in run.parts:
         play = _play_rigid if isinstance(part.setting, Stage) else _play_cluster
-        played = play(study, request, part, made)
-        # A number of a training has one value, and no interval.
-        numbers = {
-            label: {key: np.array([float(value)]) for key, value in made[name].numbers.items()}
-            for label, name in part.policies.items()
-            if name in made
-        }
-        values = {label: {**one, **numbers.get(label, {})} for label, one in played.values.items()}
-        outcomes.append(replace(played, values=values))
+        of_trainings = {label: one.numbers for label, one in run.learned(part).items()}
+        outcomes.append(play(run, part).having(of_trainings))
     return outcomes
 
 
-def policy_names(part: Part, made: Mapping[str, Learned]) -> dict[str, str]:
-    """The names of a part's policies, or the paths of their checkpoints, by label."""
-    return {
-        label: made[name].name if name in made else name for label, name in part.policies.items()
-    }
-
-
-def _play_cluster(
-    study: Study, request: Request, part: Part, made: Mapping[str, Learned]
-) -> PartOutcome:
+def _play_cluster(run: StudyRun, part: Part) -> PartOutcome:
     scenario = part.setting
     assert isinstance(scenario, Scenario)
-    labels = {name: label for label, name in policy_names(part, made).items()}
-    num_runs = request.runs(study.runs)
-    request.say(f"comparing {', '.join(labels.values())} on {num_runs} runs")
+    request = run.request
+    labels = {name: label for label, name in run.names(part).items()}
+    seeds = range(request.first_seed, request.first_seed + request.runs(run.study.runs))
+    request.say(f"comparing {', '.join(labels.values())} on {len(seeds)} runs")
     comparison = compare(
         ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
         list(labels),
-        num_seeds=num_runs,
-        seed_start=request.first_seed,
+        num_seeds=len(seeds),
+        seed_start=seeds[0],
         processes=request.processes,
     )
+
+    def replay(seed: int) -> tuple[JobSequence, dict[str, Trace]]:
+        sequence = scenario.sequence(seed)
+        traces = {
+            labels[name]: simulate(sequence, policy, scenario.config, seed, record=True)
+            # Oracles differ by sequence, so the policies are made for this one.
+            for name, policy in comparison.resolved.for_sequence(sequence, seed).items()
+        }
+        return sequence, {label: replace(one, policy=label) for label, one in traces.items()}
+
     values = {labels[result.name]: _by_measure(result.runs) for result in comparison.policies}
-    replay = partial(_replay, scenario, comparison.resolved, labels)
-    seeds = range(request.first_seed, request.first_seed + num_runs)
-    if study.per_run is not None:
-        found = [study.per_run(*replay(seed)) for seed in seeds]
+    if run.study.per_run is not None:
+        found = [run.study.per_run(*replay(seed)) for seed in seeds]
         for label, measured in values.items():
-            measured |= {
-                key: np.array([of_run[label][key] for of_run in found], np.float64)
-                for key in found[0][label]
-            }
+            for key in found[0][label]:
+                measured[key] = np.array([of_run[label][key] for of_run in found], np.float64)
     unfinished = sum(int(measured["unfinished"].sum()) for measured in values.values())
     notes = [
-        f"{num_runs} runs of {scenario.num_jobs} jobs of {scenario.workload.name} on "
+        f"{len(seeds)} runs of {scenario.num_jobs} jobs of {scenario.workload.name} on "
         f"{scenario.config.total_executors} executors, arrivals {scenario.arrivals}, seeds "
         f"{seeds[0]} to {seeds[-1]}, paired",
         *(f"{labels[name]}: {words}" for name, words in comparison.settings["tuned"].items()),
@@ -362,35 +363,19 @@ def _play_cluster(
 def _by_measure(runs: pl.DataFrame) -> dict[str, FloatArray]:
     """By measure, a number for every run; times in seconds. Unknown measures are left out."""
     found = {}
-    for name in runs.columns:
-        if runs[name].dtype.is_numeric() and runs[name].null_count() == 0:
-            values = runs[name].to_numpy().astype(np.float64)
-            is_time = name.endswith("_ms")
-            found[name.removesuffix("_ms") + "_s" * is_time] = values / (MS_PER_S if is_time else 1)
+    for column in runs.select(numeric()).iter_columns():
+        if column.null_count() == 0:
+            name = column.name.removesuffix("_ms")
+            is_time = name != column.name
+            found[name + "_s" * is_time] = column.to_numpy() / (MS_PER_S if is_time else 1)
     return found
 
 
-def _replay(
-    scenario: Scenario, resolved: ResolvedPolicies, labels: Mapping[str, str], seed: int
-) -> tuple[JobSequence, dict[str, Trace]]:
-    sequence = scenario.sequence(seed)
-    # Oracles differ by sequence, so the policies are made for this one.
-    policies = resolved.for_sequence(sequence, seed)
-    return sequence, {
-        labels[name]: replace(
-            simulate(sequence, policy, scenario.config, seed, record=True), policy=labels[name]
-        )
-        for name, policy in policies.items()
-    }
-
-
-def _play_rigid(
-    study: Study, request: Request, part: Part, made: Mapping[str, Learned]
-) -> PartOutcome:
+def _play_rigid(run: StudyRun, part: Part) -> PartOutcome:
     stage = part.setting
     assert isinstance(stage, Stage)
-    request.say(f"running all policies {part.name}")
-    policies = rigid_policies(part, made, request.processes)
+    run.request.say(f"running all policies {part.name}")
+    policies = rigid_policies(part, run.made, run.request.processes)
     values = {label: rigid_values(stage.play(policy)) for label, policy in policies.items()}
     lost = {label: int(one["unfinished"].sum()) for label, one in values.items()}
     words = ", ".join(f"{label} {count}" for label, count in lost.items() if count)
@@ -443,7 +428,7 @@ class Study:
     published: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     published_keys: tuple[str, ...] = (JCT,)
     notes: tuple[str, ...] = ()
-    play: Play = compare_parts
+    play: Callable[[StudyRun], list[PartOutcome]] = compare_parts
     per_run: PerRun | None = None
     given: str = ""
     ignores: frozenset[str] = frozenset()
@@ -462,16 +447,18 @@ class Study:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The result of a study."""
+    """The result of a study, and how it was made, for repeating it."""
 
-    title: str
-    paper: str
+    study: Study
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: Mapping[str, Any]
     notes: Sequence[str]
     draw: Callable[[Path], None]
     findings: Sequence[Finding] = ()
+    seconds: float = 0.0
+    command: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run_study(study: Study, request: Request) -> StudyResult:
@@ -480,13 +467,16 @@ def run_study(study: Study, request: Request) -> StudyResult:
     if request.policies and study.given == "replaces" and not study.is_rigid:
         parts = [without_trainings(part, _asked_for(request, part, parts)) for part in parts]
     _check_settings(request, parts)
-    trainings = {key: one for part in parts for key, one in part.trainings.items()}
-    made = learn(request, trainings)
-    run = StudyRun(study, request, study.play(study, request, parts, made), made)
-    columns, rows = _table(run)
+    if not study.ships:
+        request = replace(request, trains_anew=True)
+    made = learn(request, {key: one for part in parts for key, one in part.trainings.items()})
+    if study.has_classes:
+        parts = [with_sweeps(request, part) for part in parts]
+    run = StudyRun(study, request, parts, made)
+    run.outcomes = study.play(run)
+    columns, *rows = _table(run)
     return StudyResult(
-        study.title,
-        study.paper,
+        study,
         columns,
         rows,
         _numbers(run),
@@ -498,101 +488,84 @@ def run_study(study: Study, request: Request) -> StudyResult:
 
 def _asked_for(request: Request, part: Part, parts: Sequence[Part]) -> list[str]:
     """The request's policies without checkpoints for another workload of the study."""
-    own, *others = (
-        one.setting.workload.name for one in (part, *parts) if isinstance(one.setting, Scenario)
-    )
-    # Checkpoints for an unknown workload stay: the user asked for them.
-    return [text for text in request.policies if _made_for(text, part) not in set(others) - {own}]
-
-
-def _made_for(text: str, part: Part) -> Any:
-    """The workload that a policy was trained for, if it is a learned one."""
-    name = parse_name(text)
-    if not is_learned(name):
-        return None
     assert isinstance(part.setting, Scenario)
-    return find_checkpoint(name, part.setting.setting).card.get("workload")
+    every = {one.setting.workload.name for one in parts if isinstance(one.setting, Scenario)}
+    others = every - {part.setting.workload.name}
+    asked = []
+    for text in request.policies:
+        name = parse_name(text)
+        card = find_checkpoint(name, part.setting.setting).card if is_learned(name) else {}
+        # Checkpoints for an unknown workload stay: the user asked for them.
+        if card.get("workload") not in others:
+            asked.append(text)
+    return asked
 
 
 def _check_settings(request: Request, parts: Sequence[Part]) -> None:
     """Draw the first jobs of every setting, and make the user's policies, before any training."""
     for part in parts:
-        scenarios = [part.setting]
-        for training in part.trainings.values():
-            scenarios += training.scenarios if isinstance(training, Training) else ()
-        for scenario in scenarios:
-            if isinstance(scenario, Scenario):
-                scenario.sequence(request.first_seed)
+        trained = [one for one in part.trainings.values() if isinstance(one, Training)]
+        for one in (part.setting, *(scenario for each in trained for scenario in each.scenarios)):
+            if isinstance(one, Scenario):
+                one.sequence(request.first_seed)
         if isinstance(part.setting, Scenario):
             # Policies with `:tuned` take a sweep of their own and are left for later.
-            texts = [
-                name
-                for name in part.policies.values()
-                if name in request.policies and ":tuned" not in name
-            ]
+            given = set(part.policies.values()) & set(request.policies)
+            texts = [name for name in given if ":tuned" not in name]
             one = part.setting
             resolve_policies(one.workload, texts, one.config, one.arrivals, one.num_jobs)
 
 
-def _table(run: StudyRun) -> tuple[list[str], list[list[str]]]:
-    """The columns and the rows: one for each policy of each part."""
-    study = run.study
-    measures = run.measures
-    columns = []
-    for one in measures:
-        columns += [one.heading] if one.has_value else []
+def _table(run: StudyRun) -> list[list[str]]:
+    """The columns, and a row for each policy of each part."""
+    head = ["setting", "policy"]
+    for one in run.measures:
+        head += [one.heading] * one.has_value
         if one.over is not None:
             other = " or ".join(one.over) or run.baseline(run.outcomes[0], one)
-            columns.append(f"{'ratio' if one.has_value else one.heading} to {other}")
-    has_names = any(outcome.part.name for outcome in run.outcomes)
-    has_paper = bool(study.published)
-    rows = []
+            head.append(f"{'ratio' if one.has_value else one.heading} to {other}")
+    table = [[*head, "the paper"]]
     for outcome in run.outcomes:
+        name = outcome.part.name
         for label in outcome.values:
-            cells = [outcome.part.name, label][not has_names :]
-            for one in measures:
+            row = [name, label]
+            for one in run.measures:
                 if one.has_value:
-                    cells.append(one.cell(outcome.estimate(label, one.key)))
+                    row.append(one.cell(outcome.estimate(label, one.key)))
                 if one.over is not None:
-                    cells.append(with_interval(run.ratio(outcome, label, one)))
-            if has_paper:
-                values = study.values_of_paper(outcome.part.name, label)
-                cells.append(" / ".join(f"{value:g}" for value in values))
-            rows.append(cells)
-    head = ["setting", "policy"][not has_names :]
-    return [*head, *columns, *(["the paper"] if has_paper else [])], rows
+                    row.append(with_interval(run.ratio(outcome, label, one)))
+            paper = run.study.values_of_paper(name, label)
+            table.append([*row, " / ".join(f"{value:g}" for value in paper)])
+    # A study of one setting does not name it.
+    first = 0 if any(outcome.part.name for outcome in run.outcomes) else 1
+    last = None if run.study.published else -1
+    return [row[first:last] for row in table]
 
 
 def _findings(run: StudyRun) -> list[Finding]:
     """The paper's claims, held against the results."""
     found = []
-    for claim in run.study.claims:
+    study = run.study
+    for claim in study.claims:
         places: Sequence[PartOutcome | None] = [None]
         if claim.where == "last":
             places = run.outcomes[-1:]
         elif claim.where:
             places = [one for one in run.outcomes if claim.where in ("each", one.part.name)]
+        labels = (claim.first, claim.second)
         for place in places:
-            found.append(_finding(run, claim, place))
+            name = "" if place is None else place.part.name
+            above, below = (run.values(label, claim.key, place) for label in labels)
+            ratio = UNKNOWN if above is None or below is None else ratio_of(above, below)
+            papers = [study.values_of_paper(name, label) for label in labels]
+            paper = None
+            if all(papers) and claim.key in study.published_keys:
+                column = study.published_keys.index(claim.key)
+                paper = papers[0][column] / papers[1][column]
+            words = claim.words or f"{claim.first} below {claim.second}"
+            words = f"{name}: {words}" if name else words
+            found.append(Finding(words, ratio, claim.most, paper))
     return found
-
-
-def _finding(run: StudyRun, claim: Claim, place: PartOutcome | None) -> Finding:
-    first = run.holder(claim.first, claim.key, place)
-    second = run.holder(claim.second, claim.key, place)
-    ratio = UNKNOWN
-    if first is not None and second is not None:
-        ratio = ratio_of(
-            first.values[claim.first][claim.key], second.values[claim.second][claim.key]
-        )
-    name = "" if place is None else place.part.name
-    words = claim.words or f"{claim.first} below {claim.second}"
-    papers = [run.study.values_of_paper(name, label) for label in (claim.first, claim.second)]
-    paper = None
-    if all(papers) and claim.key in run.study.published_keys:
-        column = run.study.published_keys.index(claim.key)
-        paper = papers[0][column] / papers[1][column]
-    return Finding(f"{name}: {words}" if name else words, ratio, claim.most, paper)
 
 
 def _plain(value: float) -> float | None:
@@ -601,24 +574,18 @@ def _plain(value: float) -> float | None:
 
 def _numbers(run: StudyRun) -> dict[str, Any]:
     """All results as plain JSON: by part, policy and measure."""
-    over = [one for one in run.measures if one.over is not None]
-    parts = {
-        outcome.part.name: {
-            label: {
+    parts: dict[str, Any] = {}
+    for outcome in run.outcomes:
+        of_part = parts[outcome.part.name] = {}
+        for label, measured in outcome.values.items():
+            numbers = of_part[label] = {
                 key: {**outcome.estimate(label, key).to_json(), "runs": [_plain(x) for x in values]}
                 for key, values in measured.items()
             }
-            | {
-                f"{one.key} / {run.baseline(outcome, one)}": run.ratio(
-                    outcome, label, one
-                ).to_json()
-                for one in over
-                if outcome.has(label, one.key)
-            }
-            for label, measured in outcome.values.items()
-        }
-        for outcome in run.outcomes
-    }
+            for one in run.measures:
+                if one.over is not None and one.key in measured:
+                    ratio = run.ratio(outcome, label, one)
+                    numbers[f"{one.key} / {run.baseline(outcome, one)}"] = ratio.to_json()
     learned = {
         key: {
             "policy": Path(one.name).name,
@@ -639,23 +606,12 @@ def _notes(run: StudyRun) -> list[str]:
     return [*notes, *budget_notes(run.request, run.made)]
 
 
-@dataclass(frozen=True)
-class StudyFiles:
+class StudyFiles(NamedTuple):
     """The files of a study's result."""
 
     table: Path
     picture: Path
     numbers: Path
-
-
-@dataclass(frozen=True)
-class Origin:
-    """How a result was made, for repeating it."""
-
-    name: str
-    seconds: float
-    command: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def settings_of(request: Request) -> dict[str, Any]:
@@ -671,31 +627,30 @@ def settings_of(request: Request) -> dict[str, Any]:
         "version": __version__,
     }
     if request.log is not None:
-        with request.log.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        settings |= {"log": request.log.name, LOG_FINGERPRINT: digest}
+        # Two logs may have one name.
+        digest = hashlib.sha256(request.log.read_bytes()).hexdigest()
+        settings |= {"log": request.log.name, "log_sha256": digest}
     # Studies of rigid jobs define their jobs and clusters themselves.
     if request.workload is not None:
-        settings |= {
-            "workload": request.workload.name,
-            "fingerprint": fingerprint(request.workload),
-            "config": request.config.model_dump(mode="json"),
-            "stream": request.stream,
-            "jobs": request.num_jobs,
-        }
+        settings |= _of_jobs(request.workload, request.config)
+        settings |= {"stream": request.stream, "jobs": request.num_jobs}
     if request.is_cluster_given:
         settings["is_cluster_given"] = True
     if request.decima != DecimaSettings():
         settings["decima"] = request.decima.model_dump(mode="json", exclude_defaults=True)
-    if request.recorded is not None:
-        trace = request.recorded
-        settings["recorded"] = {
-            "workload": trace.workload.name,
-            "fingerprint": fingerprint(trace.workload),
-            "config": trace.config.model_dump(mode="json"),
-            "arrivals": trace.arrivals,
-        }
+    trace = request.recorded
+    if trace is not None:
+        own = _of_jobs(trace.workload, trace.config)
+        settings["recorded"] = {**own, "arrivals": trace.arrivals}
     return settings
+
+
+def _of_jobs(workload: Workload, config: SimulationConfig) -> dict[str, Any]:
+    return {
+        "workload": workload.name,
+        "fingerprint": fingerprint(workload),
+        "config": config.model_dump(mode="json"),
+    }
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -709,42 +664,44 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     )
 
 
-def page(result: StudyResult, origin: Origin, picture: str) -> str:
+def page(result: StudyResult, picture: str) -> str:
     """The page of a study in Markdown."""
+    study = result.study
     findings = [finding.row() for finding in result.findings]
     parts = [
-        f"# {origin.name}: {result.title}",
-        f"The paper: {result.paper}",
+        f"# {study.name}: {study.title}",
+        f"The paper: {study.paper}",
         markdown_table(result.columns, result.rows),
         markdown_table(FINDING_COLUMNS, findings) if findings else "",
-        f"![{result.title}]({picture})",
+        f"![{study.title}]({picture})",
         "\n".join(f"- {note}" for note in result.notes),
-        f"Wall time {origin.seconds:,.0f} s."
-        + (f" Command:\n\n    {origin.command}" if origin.command else ""),
-        "Settings:\n\n    " + json.dumps(origin.settings, indent=2).replace("\n", "\n    "),
+        f"Wall time {result.seconds:,.0f} s."
+        + (f" Command:\n\n    {result.command}" if result.command else ""),
+        "Settings:\n\n    " + json.dumps(result.settings, indent=2).replace("\n", "\n    "),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles:
+def write_study(result: StudyResult, folder: Path) -> StudyFiles:
     """Write NAME.md, NAME.png and NAME.json. Each file appears only when it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = StudyFiles(*(folder / f"{origin.name}.{kind}" for kind in ("md", "png", "json")))
+    study = result.study
+    files = StudyFiles(*(folder / f"{study.name}.{kind}" for kind in ("md", "png", "json")))
     result.draw(files.picture)
     card = {
-        "study": origin.name,
-        "title": result.title,
-        "paper": result.paper,
-        "table": {"columns": list(result.columns), "rows": [list(row) for row in result.rows]},
+        "study": study.name,
+        "title": study.title,
+        "paper": study.paper,
+        "table": {"columns": result.columns, "rows": result.rows},
         "findings": [finding.to_json() for finding in result.findings],
-        "numbers": dict(result.numbers),
-        "notes": list(result.notes),
-        "seconds": round(origin.seconds, 1),
-        "command": origin.command,
-        "settings": dict(origin.settings),
+        "numbers": result.numbers,
+        "notes": result.notes,
+        "seconds": round(result.seconds, 1),
+        "command": result.command,
+        "settings": result.settings,
     }
     numbers = json.dumps(card, indent=2, allow_nan=False) + "\n"
-    write_text(files.table, page(result, origin, files.picture.name))
+    write_text(files.table, page(result, files.picture.name))
     # The last file: where it is, the result is complete (`reproduce_often` does not repeat it).
     write_text(files.numbers, numbers)
     return files
@@ -760,10 +717,10 @@ def reproduce(study: Study, request: Request, command: str = "") -> tuple[StudyR
         check_search_seed(request.seed)
     request.output.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    folder = request.output / f"{study.name}-policies"
-    result = run_study(study, replace(request, output=folder))
-    origin = Origin(study.name, time.perf_counter() - began, command, settings_of(request))
-    return result, write_study(result, origin, request.output)
+    result = run_study(study, replace(request, output=request.output / f"{study.name}-policies"))
+    seconds = time.perf_counter() - began
+    result = replace(result, seconds=seconds, command=command, settings=settings_of(request))
+    return result, write_study(result, request.output)
 
 
 def reproduce_often(
@@ -796,11 +753,14 @@ def reproduce_often(
             f"{seeds[0]} to {seeds[-1]}, but seeds of trainings are 0 to {NUM_SEARCH_SEEDS - 1}: "
             "give a smaller --seed or fewer trainings"
         )
-    cards = [_card(study, request, seed, command) for seed in seeds]
-    result = _summary(study, seeds, cards)
-    settings = {**settings_of(request), "trainings": num_trainings}
-    origin = Origin(study.name, sum(card["seconds"] for card in cards), command, settings)
-    return result, write_study(result, origin, request.output)
+    cards = {seed: _card(study, request, seed, command) for seed in seeds}
+    result = replace(
+        _summary(study, cards),
+        seconds=sum(card["seconds"] for card in cards.values()),
+        command=command,
+        settings={**settings_of(request), "trainings": num_trainings},
+    )
+    return result, write_study(result, request.output)
 
 
 def _card(study: Study, request: Request, seed: int, command: str) -> dict[str, Any]:
@@ -816,9 +776,6 @@ def _card(study: Study, request: Request, seed: int, command: str) -> dict[str, 
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f"{path} is not the result of a study: remove it") from None
     wanted = json.loads(json.dumps(settings_of(request)))
-    # Earlier versions wrote no fingerprint of the log.
-    if LOG_FINGERPRINT not in found:
-        wanted.pop(LOG_FINGERPRINT, None)
     # Some settings are there only where they are not the usual ones.
     other = sorted(key for key in wanted | found if wanted.get(key) != found.get(key))
     if other:
@@ -851,34 +808,31 @@ def over_trainings(findings: Sequence[Finding], *, are_on_same_jobs: bool = Fals
     return replace(first, ratio=Estimate(*np.exp([overall.mean, *bounds]).tolist()))
 
 
-def _summary(study: Study, seeds: Sequence[int], cards: Sequence[dict[str, Any]]) -> StudyResult:
-    """The findings of all runs in one table."""
-    settings = cards[0]["settings"]
+def _summary(study: Study, cards: Mapping[int, Mapping[str, Any]]) -> StudyResult:
+    """The findings of all runs, by seed, in one table."""
+    settings = next(iter(cards.values()))["settings"]
     log = settings.get("log")
-    by_run = [[Finding.from_json(one) for one in card["findings"]] for card in cards]
+    by_run = [[Finding.from_json(one) for one in card["findings"]] for card in cards.values()]
     by_claim = list(zip(*by_run, strict=True))
     # Two trainings on pieces of one log are compared on nearly the same jobs.
     overall = [over_trainings(each, are_on_same_jobs=log is not None) for each in by_claim]
     rows = []
     for one, each in zip(overall, by_claim, strict=True):
         claim, ratio, most, verdict = one.row()
-        ratios = ", ".join(
-            with_interval(replace(each_one.ratio, low=math.nan)) for each_one in each
-        )
-        rows.append([claim, most, ratio, ratios, verdict])
+        ratios = (with_interval(replace(found.ratio, low=math.nan)) for found in each)
+        rows.append([claim, most, ratio, ", ".join(ratios), verdict])
     of_runs = "which each have other evaluation runs"
     if log is not None:
         of_runs = (
             "widened by the intervals within them, since all runs are pieces of "
             f"{log}: it is about this log's jobs"
         )
-    pages = (f"[seed {seed}]({study.name}-seed-{seed}/{study.name}.md)" for seed in seeds)
+    pages = (f"[seed {seed}]({study.name}-seed-{seed}/{study.name}.md)" for seed in cards)
     return StudyResult(
-        f"{study.title}, in {len(seeds)} trainings",
-        study.paper,
+        replace(study, title=f"{study.title}, in {len(cards)} trainings"),
         ("the paper's finding", "holds below", "all trainings", "each training", "verdict"),
         rows,
-        {f"seed {seed}": card["findings"] for seed, card in zip(seeds, cards, strict=True)},
+        {f"seed {seed}": card["findings"] for seed, card in cards.items()},
         [
             "all trainings: geometric mean of the ratios, with a 95% interval over the trainings "
             f"(Student's t on the logarithm), {of_runs}. The verdict is about this interval",
@@ -897,16 +851,21 @@ def _draw_trainings(
     """Draw every finding's ratio / its limit: a small dot for each training, and all of them."""
     figure = new_picture(9.0, 1.2 + 0.5 * len(overall))
     axis = figure.subplots()
-    for place, (one, each) in enumerate(zip(overall, by_claim, strict=True)):
-        # The legend needs every label once.
-        labels = ["one training", "all trainings, 95% interval"] if place == 0 else [None, None]
-        ratios = [finding.ratio.mean / one.most for finding in each]
-        axis.plot(ratios, [place] * len(ratios), ".", color=policy_color(0), label=labels[0])
-        low, mean, high = (
-            value / one.most for value in (one.ratio.low, one.ratio.mean, one.ratio.high)
-        )
-        axis.plot([mean], [place + 0.25], "D", color=policy_color(1), label=labels[1])
-        axis.plot([low, high], [place + 0.25] * 2, color=policy_color(1), linewidth=1.5)
+    dots = np.array(
+        [(one.ratio.mean / one.most, row) for row, each in enumerate(by_claim) for one in each]
+    )
+    axis.plot(*dots.T, ".", color=policy_color(0), label="one training")
+    low, mean, high = np.array(
+        [(x.ratio.low / x.most, x.ratio.mean / x.most, x.ratio.high / x.most) for x in overall]
+    ).T
+    axis.errorbar(
+        mean,
+        np.arange(len(overall)) + 0.25,
+        xerr=[mean - low, high - mean],
+        fmt="D",
+        color=policy_color(1),
+        label="all trainings, 95% interval",
+    )
     axis.set_yticks(range(len(overall)), [one.claim for one in overall], fontsize=8)
     axis.set_ylim(len(overall) - 0.5, -0.5)
     axis.axvline(1.0, color="#1d232a", linewidth=1, linestyle="--")

@@ -14,9 +14,12 @@ from parcae.base.errors import ConfigError, suggestion
 from parcae.base.texts import MS_PER_S
 from parcae.decima.graph.layout import DecimaSettings, Limits
 from parcae.decima.learning.recipes import Recipe
-from parcae.papers import drawing, figures
-from parcae.papers.figures import BEST, GRAPHENE, PLAIN, WHOLE
+from parcae.papers import critical_path, drawing, figures
+from parcae.papers.contenders import Part, named
+from parcae.papers.figures import BEST, GRAPHENE, PLAIN, WHOLE, setting
 from parcae.papers.runner import CLUSTER, JCT, Claim, Measure, Study
+from parcae.rigid.a2c.layout import Architecture
+from parcae.rigid.deeprm.learner import RECIPES
 from parcae.rigid.layout import Cost
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.objectives import Objective
@@ -67,8 +70,25 @@ _TRAINED = (
     Measure("iterations", "iterations", 0),
     Measure("training_s", "seconds of training", 0),
 )
-_ALL_KINDS = ("tuned", "corrector", "decima")
+#: Every kind of policy; the network of the corrector corrects the rule.
+_KINDS: Mapping[str, Mapping[str, object]] = {
+    "tuned": {"kind": "tuned"},
+    "corrector": {"kind": "corrector", "over": ("tuned",)},
+    "decima": {},
+}
+_DECIMA_ALONE: Mapping[str, Mapping[str, object]] = {"decima": {}}
 
+#: Figure 13: in a quarter of the time of a case its rule is tuned. Rules learn faster.
+_RULE: Mapping[str, object] = {"kind": "tuned", "share": 0.25}
+_NETWORK: Mapping[str, object] = {"share": 0.75}
+_MAKESPAN = {"objective": Objective.MAKESPAN}
+_FREELY = {"rule for (b)": _RULE, "decima for (b)": _NETWORK}
+_MOVING = {
+    "rule for (a)": _RULE,
+    "decima for (a)": _NETWORK,
+    "rule for (c)": {**_RULE, **_MAKESPAN},
+    "decima for (c)": {**_NETWORK, **_MAKESPAN},
+}
 #: Figure 14: Decima without one of its parts.
 _ABLATIONS: Mapping[str, Mapping[str, object]] = {
     "decima": {},
@@ -107,6 +127,15 @@ _OBJECTIVES = {
     "mean_slowdown": Objective.MEAN_SLOWDOWN,
     "missed_deadlines": Objective.MISSED_DEADLINES,
 }
+_FIRST_RULES: Mapping[str, Mapping[str, object]] = {
+    f"first rule for {one}": {"kind": "tuned", "objective": one} for one in Objective
+}
+#: A rule for each objective; its search starts at the best of the first ones.
+_RULES_OF: Mapping[str, Mapping[str, object]] = {
+    f"rule for {one}": {"kind": "tuned", "objective": one, "over": tuple(_FIRST_RULES)}
+    for one in Objective
+}
+_BLIND = "decima without durations"
 _TABLE2 = {
     BEST: (91.2,),
     figures.SAME_GAP: (65.4,),
@@ -121,7 +150,7 @@ _DECIMA = (
         "schedules of random jobs",
         "Decima improves the average JCT of ten random TPC-H queries by 45% over FIFO and by 19% "
         "over fair sharing, and the makespan by 30% over SJF (Figure 3, section 2.3)",
-        figures.one_setting("batch", (10, 10), ("fifo", "sjf-cp", "fair"), ("decima",)),
+        setting("batch", (10, 10), named("fifo", "sjf-cp", "fair", "decima"), _DECIMA_ALONE),
         drawing.gantt,
         notes=("the picture shows the first run",),
         given="replaces",
@@ -133,11 +162,14 @@ _DECIMA = (
         "average JCT of batches of jobs",
         "SJF-CP and fair sharing beat FIFO by 1.6 and 2.5 times, optimally weighted fair beats "
         "fair by 11%, and Decima beats optimally weighted fair by 21% (Figure 9a, section 7.2)",
-        figures.one_setting(
+        setting(
             "batch",
             (20, 20),
-            ("weighted-fair:oracle", "fifo", "sjf-cp", "fair", "naive-weighted-fair"),
-            _ALL_KINDS,
+            named(
+                *("weighted-fair:oracle", "fifo", "sjf-cp", "fair", "naive-weighted-fair"),
+                *sorted(_KINDS),
+            ),
+            _KINDS,
         ),
         drawing.cdf,
         notes=(
@@ -153,8 +185,11 @@ _DECIMA = (
         "continuous arrivals: which policies keep up, and how fast jobs complete",
         "at a mean gap of 45 s, which is 85% load on their cluster, optimally weighted fair is the "
         "only heuristic that keeps up; Decima's average JCT is 29% lower (Figure 9b, section 7.2)",
-        figures.one_setting(
-            "", (200, 1_000), (BEST, "fair", "sjf-cp", "fifo", "naive-weighted-fair"), _ALL_KINDS
+        setting(
+            "",
+            (200, 1_000),
+            named(*(BEST, "fair", "sjf-cp", "fifo", "naive-weighted-fair"), *sorted(_KINDS)),
+            _KINDS,
         ),
         drawing.over_time,
         (6, 20),
@@ -174,7 +209,7 @@ _DECIMA = (
         "Decima keeps fewer jobs in the system and completes jobs twice as fast in the busiest "
         "hours, because it gives small jobs more executors at about the same total work "
         "(Figure 10, section 7.2)",
-        figures.one_setting("", (200, 1_000), (BEST,), ("decima",)),
+        setting("", (200, 1_000), named(BEST, "decima"), _DECIMA_ALONE),
         partial(drawing.over_time, panels=("jobs", "jct", "size", "share", "inflation")),
         (1, 1),
         (
@@ -200,7 +235,6 @@ _DECIMA = (
         figures.class_parts,
         drawing.bars,
         (10, 40),
-        play=figures.tuned_parts,
         given="replaces",
         has_classes=True,
     ),
@@ -222,7 +256,6 @@ _DECIMA = (
             "sizes are fifths of the workload's jobs by work; executors: number of different "
             "executors that ran tasks of a job, averaged over the jobs of a size",
         ),
-        play=figures.tuned_parts,
         per_run=figures.sizes,
         given="replaces",
         has_classes=True,
@@ -233,7 +266,17 @@ _DECIMA = (
         "with average JCT as the objective, Decima finishes small jobs early and moves executors "
         "rarely; if moving is free it moves them often; for makespan it completes many jobs "
         "together at the end (Figure 13, section 7.4)",
-        figures.objective_parts,
+        figures.several(
+            setting("batch", (10, 20), named("fair", *_MOVING), _MOVING, "moving costs time"),
+            setting(
+                "batch",
+                (10, 20),
+                named("fair", *_FREELY),
+                _FREELY,
+                "moving is free",
+                moving_delay_ms=0,
+            ),
+        ),
         drawing.gantt,
         claims=(
             Claim("decima for (a)", "decima for (c)", words="average JCT: (a) below (c)"),
@@ -290,7 +333,7 @@ _DECIMA = (
         "learning curves of three encodings of parallelism",
         "limits as an input learn fastest; separate outputs for every limit, and limits of stages, "
         "take longer (Figure 15a, section 7.4); an iteration takes 5 s",
-        figures.trained_variants("", (100, 200), (), _ENCODINGS),
+        setting("", (100, 200), named(*_ENCODINGS), _ENCODINGS),
         drawing.curves,
         (4, 10),
         (_jct(), *_TRAINED),
@@ -305,7 +348,7 @@ _DECIMA = (
         "the latency of a decision and the time between scheduling events",
         "the latency of a decision is below 15 ms, on average about 50 times smaller than the "
         "interval between scheduling events (Figure 15b, sections 6.1 and 7.4)",
-        figures.one_setting("", (100, 1_000), ("fair",), ("decima",)),
+        setting("", (100, 1_000), named("fair", "decima"), _DECIMA_ALONE),
         drawing.cdf,
         (1, 1),
         (
@@ -332,14 +375,15 @@ _DECIMA = (
         figures.join_parts,
         figures.draw_join,
         (1, 1),
-        (Measure("makespan_s", "makespan (s)", over=("best schedule",)),),
+        (Measure("makespan_s", "makespan (s)", over=(figures.LEAST,)),),
         notes=(
             "the text of the paper does not define the DAG of its picture: this DAG is ours and "
             "gives the numbers of the text, 90 task-seconds in the right branch (orange), 10 in "
             "the left one (green), and a join as its last stage; "
             f"epsilon is {figures.EPSILON_S:g} s, and there are no delays",
+            "no schedule is shorter than the lower bound, so one that meets it is the best",
         ),
-        play=figures.best_of_join,
+        play=figures.with_bound,
         ignores=_OWN_DAGS | {"budget", "seed"},
     ),
     Study(
@@ -347,7 +391,7 @@ _DECIMA = (
         "the critical path, learned by embeddings with two transforms and with one",
         "with two transforms the accuracy on unseen DAGs is nearly perfect after about 150 "
         "iterations; with one transform it never becomes high and stable (Figure 19, Appendix E)",
-        figures.no_setting,
+        lambda _: [Part("", None, {})],
         partial(drawing.curves, y="accuracy on unseen DAGs", by_iteration=True),
         (1, 1),
         (
@@ -357,14 +401,14 @@ _DECIMA = (
             Measure("iterations", "iterations", 0),
         ),
         notes=(
-            f"unseen random DAGs of up to {figures.SHAPE.max_depth} layers of up to "
-            f"{figures.SHAPE.max_width} stages; only DAGs with several stages without parents "
-            "count, because with one the answer is trivial",
+            f"unseen random DAGs of up to {critical_path.SHAPE.max_depth} layers of up to "
+            f"{critical_path.SHAPE.max_width} stages; only DAGs with several stages without "
+            "parents count, because with one the answer is trivial",
             "both embeddings are those of the shipped network with a linear readout; the paper "
             "does not state its DAGs or its loss; ours is the squared error of every stage's "
             "critical path",
         ),
-        play=figures.critical_paths,
+        play=critical_path.critical_paths,
         ignores=_OWN_DAGS,
     ),
     Study(
@@ -384,7 +428,6 @@ _DECIMA = (
             Measure("busy_jct_s", "JCT of arrivals then (s)"),
         ),
         notes=("busy: the eighth of the time in which the first policy has most jobs",),
-        play=figures.tuned_parts,
         per_run=figures.stream_facts,
         given="replaces",
         ignores=_ONE_RUN,
@@ -429,12 +472,28 @@ _DECIMA = (
         "jobs whose task durations are unknown",
         "without task durations Decima does worse than with them, but still better than the best "
         "heuristic (Figure 23, Appendix J)",
-        figures.duration_parts,
+        figures.several(
+            setting(
+                "batch", (20, 20), named(BEST, "fair", "decima"), {"decima": {}}, "durations known"
+            ),
+            setting(
+                "batch",
+                (20, 20),
+                {
+                    **named(_BLIND),
+                    "decima trained with durations, run without": "decima",
+                    **named("fair"),
+                },
+                {_BLIND: {}},
+                "durations unknown",
+                unknown_share=1.0,
+            ),
+        ),
         drawing.bars,
         measures=(_jct(BEST), *CLUSTER[1:]),
         claims=(
-            Claim("decima", "decima without durations"),
-            Claim("decima without durations", BEST),
+            Claim("decima", _BLIND),
+            Claim(_BLIND, BEST),
         ),
         notes=(
             f"ratios are to {BEST} with all durations known; fair sharing uses no durations",
@@ -485,7 +544,6 @@ _DECIMA = (
             "differ: here the number of jobs is tested with all jobs at once, and the number of "
             "executors with arrivals",
         ),
-        play=figures.tuned_parts,
         has_classes=True,
     ),
     Study(
@@ -493,7 +551,7 @@ _DECIMA = (
         "one policy per objective, measured on every objective",
         "Decima learns qualitatively different policies for different objectives "
         "(section 7.4, Figure 13, section 8)",
-        figures.objectives,
+        setting("", (20, 60), named(*_RULES_OF), {**_FIRST_RULES, **_RULES_OF}),
         partial(drawing.bars, shown=None),
         (100, 400),
         tuple(
@@ -523,7 +581,7 @@ _DECIMA = (
         "learning curves of all training methods, on batches",
         "Decima trains for at least 50,000 iterations (Appendix C) of 1.5 s (Appendix C) to 5 s "
         "(section 7.4), which takes 21 hours to 3 days",
-        figures.trained_variants("batch", (20, 20), (BEST, "fair"), _WAYS),
+        setting("batch", (20, 20), named(BEST, "fair", *_WAYS), _WAYS),
         drawing.curves,
         (20, 200),
         (_jct("fair"), *_TRAINED),
@@ -707,7 +765,15 @@ _DEEPRM_STUDIES = (
         "the first policy is no better than random; after 200 iterations DeepRM is better than "
         "Tetris*; the gap between the best and the mean reward narrows towards iteration 1,000; "
         "an iteration took 80 s on 24 cores (Figure 6, section 4.3)",
-        partial(figures.recipe_parts, rate=_RATE_70, names=_RULES),
+        partial(
+            figures.rate_parts,
+            rates=(_RATE_70,),
+            trainings={
+                f"deeprm, {recipe}": {"kind": "deeprm", "recipe": recipe} for recipe in RECIPES
+            },
+            names=_RULES,
+            is_watched=True,
+        ),
         partial(drawing.curves, y="average job slowdown", by_iteration=True),
         measures=(
             _SLOWDOWN,
@@ -762,7 +828,7 @@ _DEEPRM_STUDIES = (
 #: for the short jobs and resource packing" (section 4.4), whose weights it does not give: ours are
 #: tuned. Its random policy starts any job that fits.
 _RIVALS = {
-    "random": "random that fits",
+    "random": "random-greedy",
     "random, any action": "random",
     "packer": "packer",
     "tetris": "tetris*",
@@ -885,7 +951,20 @@ _A2C = (
         "five architectures of A2cScheduler at a job rate of 0.7",
         "a fully connected layer does not converge; 3x3 convolutions do, better without pooling; "
         "16 filters are fastest (Table 3; after how many epochs in the last column)",
-        partial(figures.architecture_parts, rate=0.7),
+        partial(
+            figures.rate_parts,
+            rates=(0.7,),
+            trainings={
+                one.value: {
+                    "kind": "a2c",
+                    "options": (f"architecture={one.value}",),
+                    "num_selection": 200,
+                }
+                for one in Architecture
+            },
+            by_load=False,
+            has_greedy=False,
+        ),
         draw=partial(drawing.curves, y="slowdown on the selection's runs"),
         measures=(
             Measure("slowdown", "slowdown", 2),
