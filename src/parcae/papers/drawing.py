@@ -14,6 +14,7 @@ from parcae.cluster.trace import Trace
 from parcae.evaluation.gantt import cluster_charts, write_gantt
 from parcae.evaluation.pictures import as_label, in_legend, new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
+from parcae.evaluation.statistics import Estimate, with_distances
 from parcae.papers.contenders import GREEDY, Learned
 from parcae.papers.runner import Measure, PartOutcome, StudyRun
 from parcae.simulation.metrics import (
@@ -33,17 +34,12 @@ _EQUAL: dict[str, Any] = {"color": "#7f7f7f", "linewidth": 0.8}
 
 
 def _seen(
-    run: StudyRun, outcomes: Sequence[PartOutcome], label: str, measure: Measure, is_ratio: bool
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The means of a measure or of its ratio in several parts, and how far its intervals reach down
-    and up, 0 where that is unknown: float64[2, num_parts].
-    """
-    estimates = [
-        run.ratio(one, label, measure) if is_ratio else one.estimate(label, measure.key)
-        for one in outcomes
-    ]
-    low, mean, high = np.array([(e.low, e.mean, e.high) for e in estimates]).T
-    return mean, np.nan_to_num([mean - low, high - mean])
+    run: StudyRun, outcome: PartOutcome, label: str, measure: Measure, is_ratio: bool
+) -> Estimate:
+    """What a picture shows of a measure: its ratio or its value."""
+    if is_ratio:
+        return run.ratio(outcome, label, measure)
+    return outcome.estimate(label, measure.key)
 
 
 def bars(run: StudyRun, path: Path, shown: int | None = 1) -> None:
@@ -69,17 +65,20 @@ def bars(run: StudyRun, path: Path, shown: int | None = 1) -> None:
             axis.set_visible(False)
         for axis, one in zip(row, measures, strict=False):
             is_ratio = not one.has_value
-            for place, label in enumerate(outcome.values):
-                mean, reach = _seen(run, [outcome], label, one, is_ratio)
-                axis.barh(
-                    place,
-                    np.nan_to_num(mean),
-                    xerr=reach,
-                    color=policy_color(place),
-                    height=0.6,
-                    error_kw={"elinewidth": 1},
-                )
-            axis.set_yticks(range(len(outcome.values)), map(as_label, outcome.values), fontsize=8)
+            labels = list(outcome.values)
+            means, *reach = with_distances(
+                [_seen(run, outcome, label, one, is_ratio) for label in labels]
+            )
+            rows = range(len(labels))
+            axis.barh(
+                rows,
+                np.nan_to_num(means),
+                xerr=reach,
+                color=[policy_color(place) for place in rows],
+                height=0.6,
+                error_kw={"elinewidth": 1},
+            )
+            axis.set_yticks(rows, [as_label(label) for label in labels], fontsize=8)
             axis.invert_yaxis()
             heading = f"{one.heading} / {run.baseline(outcome, one)}" if is_ratio else one.heading
             tidy(axis, (heading, ""), outcome.part.name, has_legend=False)
@@ -95,10 +94,12 @@ def lines(run: StudyRun, path: Path, x: str = "load", is_ratio: bool = False) ->
     for axis, panel in zip(axes, panels, strict=True):
         outcomes = [outcome for outcome in run.outcomes if outcome.part.panel == panel]
         for row, label in enumerate(outcomes[0].values):
-            mean, reach = _seen(run, outcomes, label, measure, is_ratio)
+            means, *reach = with_distances(
+                [_seen(run, outcome, label, measure, is_ratio) for outcome in outcomes]
+            )
             axis.errorbar(
                 [outcome.part.x for outcome in outcomes],
-                mean,
+                means,
                 reach,
                 color=policy_color(row),
                 marker="o",
@@ -124,7 +125,7 @@ def dots(run: StudyRun, path: Path) -> None:
     axis = figure.subplots()
     rows = np.arange(len(run.outcomes))
     for row, label in enumerate(run.outcomes[0].values):
-        ratios, _ = _seen(run, run.outcomes, label, measure, is_ratio=True)
+        ratios = [run.ratio(outcome, label, measure).mean for outcome in run.outcomes]
         axis.plot(ratios, rows + 0.1 * row, "o", color=policy_color(row), label=in_legend(label))
     axis.axvline(1.0, **_EQUAL)
     axis.set_yticks(rows, [as_label(outcome.part.name) for outcome in run.outcomes], fontsize=8)
@@ -175,8 +176,8 @@ def curves(
             if label in names and names[label].removesuffix(GREEDY) not in run.made
         ]
         for row, label in enumerate(fixed, len(run.made)):
-            mean, _ = _seen(run, [outcome], label, measure, measure.over is not None)
-            axis.axhline(mean[0], color=policy_color(row), linestyle=":", label=in_legend(label))
+            level = _seen(run, outcome, label, measure, measure.over is not None).mean
+            axis.axhline(level, color=policy_color(row), linestyle=":", label=in_legend(label))
     tidy(axis, ("iteration" if by_iteration else "seconds of training", y))
     write_picture(figure, path)
 

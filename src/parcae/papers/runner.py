@@ -40,6 +40,7 @@ from parcae.evaluation.statistics import (
     Estimate,
     mean_estimate,
     ratio_estimate,
+    with_distances,
     with_half_width,
     with_interval,
 )
@@ -855,13 +856,12 @@ def _draw_trainings(
         [(one.ratio.mean / one.most, row) for row, each in enumerate(by_claim) for one in each]
     )
     axis.plot(*dots.T, ".", color=policy_color(0), label="one training")
-    low, mean, high = np.array(
-        [(x.ratio.low / x.most, x.ratio.mean / x.most, x.ratio.high / x.most) for x in overall]
-    ).T
+    limits = np.array([one.most for one in overall])
+    means, *reach = with_distances([one.ratio for one in overall])
     axis.errorbar(
-        mean,
+        means / limits,
         np.arange(len(overall)) + 0.25,
-        xerr=[mean - low, high - mean],
+        xerr=reach / limits,
         fmt="D",
         color=policy_color(1),
         label="all trainings, 95% interval",
