@@ -123,7 +123,7 @@ def test_a_row_is_well_formed_and_its_policies_are_known(tmp_path: Path, study: 
 #: `-m slow`.
 _RUN = {
     "decima-fig11": "decima (TPC-H)",
-    "decima-fig16": "best schedule",
+    "decima-fig16": "lower bound",
     "decima-fig23": "decima without durations",
     "deeprm-fig6": "deeprm, fresh",
 }
