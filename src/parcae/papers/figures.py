@@ -92,7 +92,10 @@ if TYPE_CHECKING:
     pass
 
 FloatArray = npt.NDArray[np.float64]
+#: Numbers by default and with --full.
 Jobs = tuple[int, int]
+#: By key, how trainings differ from the usual ones.
+Variants = Mapping[str, Mapping[str, Any]]
 
 
 # Settings on the request's cluster.
@@ -102,7 +105,7 @@ def setting(
     arrivals: str,
     jobs: Jobs,
     policies: Mapping[str, str],
-    trainings: Mapping[str, Mapping[str, Any]],
+    trainings: Variants,
     name: str = "",
     **cluster: Any,
 ) -> Callable[[Request], list[Part]]:
@@ -377,7 +380,7 @@ BEST = "weighted-fair:tuned"
 
 
 def load_parts(
-    request: Request, loads: tuple[Sequence[float], Sequence[float]], variants_of: Mapping[str, Any]
+    request: Request, loads: tuple[Sequence[float], Sequence[float]], variants_of: Variants
 ) -> list[Part]:
     """Figure 14: variants of Decima trained at every load. Those with "batches" in their name are
     trained on batches, and tested on the same stream as the others.
@@ -507,9 +510,8 @@ def with_search(run: StudyRun) -> list[PartOutcome]:
     (outcome,) = compare_parts(run)
     scenario = outcome.part.setting
     assert isinstance(scenario, Scenario)
-    first = run.request.first_seed
     best = []
-    for seed in range(first, first + run.request.runs(run.study.runs)):
+    for seed in run.seeds:
         run.request.say(f"searching the best order of the jobs of seed {seed}")
         order = best_job_order(scenario.sequence(seed), scenario.config, seed)
         best.append(order.average_jct_ms / MS_PER_S)
@@ -799,7 +801,7 @@ _LONG_JOB = 10
 def rate_parts(
     request: Request,
     rates: Sequence[float],
-    trainings: Mapping[str, Mapping[str, Any]],
+    trainings: Variants,
     names: Mapping[str, str] = MappingProxyType({}),
     by_load: bool = True,
     has_greedy: bool = True,
@@ -1090,8 +1092,11 @@ def with_bound(run: StudyRun) -> list[PartOutcome]:
     (outcome,) = compare_parts(run)
     scenario = outcome.part.setting
     assert isinstance(scenario, Scenario)
-    bound = lower_bounds(scenario.sequence(run.request.first_seed), NUM_EXECUTORS)
-    return [outcome.having({LEAST: {"makespan_s": bound.makespan_ms / MS_PER_S}})]
+    bounds = [
+        lower_bounds(scenario.sequence(seed), NUM_EXECUTORS).makespan_ms / MS_PER_S
+        for seed in run.seeds
+    ]
+    return [outcome.having({LEAST: {"makespan_s": bounds}})]
 
 
 def draw_join(run: StudyRun, path: Path) -> None:

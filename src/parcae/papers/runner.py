@@ -272,6 +272,12 @@ class StudyRun:
         learned = {label: one.name for label, one in self.learned(part).items()}
         return {**part.policies, **learned}
 
+    @property
+    def seeds(self) -> range:
+        """The seeds of the evaluation."""
+        first = self.request.first_seed
+        return range(first, first + self.request.runs(self.study.runs))
+
     def learned(self, part: Part) -> dict[str, Learned]:
         """The policies of a part that were learned, by label."""
         made = self.made
@@ -324,7 +330,7 @@ def _play_cluster(run: StudyRun, part: Part) -> PartOutcome:
     assert isinstance(scenario, Scenario)
     request = run.request
     labels = {name: label for label, name in run.names(part).items()}
-    seeds = range(request.first_seed, request.first_seed + request.runs(run.study.runs))
+    seeds = run.seeds
     request.say(f"comparing {', '.join(labels.values())} on {len(seeds)} runs")
     comparison = compare(
         ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),

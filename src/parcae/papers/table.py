@@ -16,7 +16,7 @@ from parcae.decima.graph.layout import DecimaSettings, Limits
 from parcae.decima.learning.recipes import Recipe
 from parcae.papers import critical_path, drawing, figures
 from parcae.papers.contenders import Part, named
-from parcae.papers.figures import BEST, GRAPHENE, PLAIN, WHOLE, setting
+from parcae.papers.figures import BEST, GRAPHENE, PLAIN, WHOLE, Variants, setting
 from parcae.papers.runner import CLUSTER, JCT, Claim, Measure, Study
 from parcae.rigid.a2c.layout import Architecture
 from parcae.rigid.deeprm.learner import RECIPES
@@ -71,12 +71,12 @@ _TRAINED = (
     Measure("training_s", "seconds of training", 0),
 )
 #: Every kind of policy; the network of the corrector corrects the rule.
-_KINDS: Mapping[str, Mapping[str, object]] = {
+_KINDS: Variants = {
     "tuned": {"kind": "tuned"},
     "corrector": {"kind": "corrector", "over": ("tuned",)},
     "decima": {},
 }
-_DECIMA_ALONE: Mapping[str, Mapping[str, object]] = {"decima": {}}
+_DECIMA_ALONE: Variants = {"decima": {}}
 
 #: Figure 13: in a quarter of the time of a case its rule is tuned. Rules learn faster.
 _RULE: Mapping[str, object] = {"kind": "tuned", "share": 0.25}
@@ -90,7 +90,7 @@ _MOVING = {
     "decima for (c)": {**_NETWORK, **_MAKESPAN},
 }
 #: Figure 14: Decima without one of its parts.
-_ABLATIONS: Mapping[str, Mapping[str, object]] = {
+_ABLATIONS: Variants = {
     "decima": {},
     "without parallelism control": {"network": DecimaSettings(limits=Limits.NONE)},
     "without graph embedding": {"network": DecimaSettings(has_graph=False)},
@@ -106,13 +106,13 @@ _ABLATIONS: Mapping[str, Mapping[str, object]] = {
 #: The ablations that leave nothing out.
 _COMPLETE = ("decima", "decima, Algorithm 1")
 _INPUT = "limit as an input (Decima)"
-_ENCODINGS: Mapping[str, Mapping[str, object]] = {
+_ENCODINGS: Variants = {
     _INPUT: {"network": DecimaSettings(limits=Limits.INPUT)},
     "one output for each limit": {"network": DecimaSettings(limits=Limits.OUTPUTS)},
     "limits of stages": {"network": DecimaSettings(limits=Limits.STAGE)},
 }
 #: Every way of training. The rule and the network that corrects it need minutes, Decima hours.
-_WAYS: Mapping[str, Mapping[str, object]] = {
+_WAYS: Variants = {
     "rule": {"kind": "tuned", "share": 0.08},
     "rule, then corrector": {"kind": "corrector", "share": 0.17, "over": ("rule",)},
     "decima, imitation first": {"share": 0.2, "recipe": Recipe.IMITATION},
@@ -127,11 +127,11 @@ _OBJECTIVES = {
     "mean_slowdown": Objective.MEAN_SLOWDOWN,
     "missed_deadlines": Objective.MISSED_DEADLINES,
 }
-_FIRST_RULES: Mapping[str, Mapping[str, object]] = {
+_FIRST_RULES: Variants = {
     f"first rule for {one}": {"kind": "tuned", "objective": one} for one in Objective
 }
 #: A rule for each objective; its search starts at the best of the first ones.
-_RULES_OF: Mapping[str, Mapping[str, object]] = {
+_RULES_OF: Variants = {
     f"rule for {one}": {"kind": "tuned", "objective": one, "over": tuple(_FIRST_RULES)}
     for one in Objective
 }
