@@ -59,17 +59,6 @@ def test_only_the_smallest_scale_factor_is_also_measured_on_new_executors(tmp_pa
     assert measured.rounds(0.1) == {"sf0.1-round-1": (1, 6), **cold}
 
 
-@pytest.mark.parametrize(
-    "words", ["--scale-factors 0", "--repetitions 0", "--cores 0", "--queries 23"]
-)
-def test_settings_that_cannot_be_are_refused(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        parser().parse_args(["-o", "x", *words.split()])
-    assert words.split()[0] in capsys.readouterr().err
-
-
 def test_what_is_missing_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

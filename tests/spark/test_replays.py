@@ -246,17 +246,6 @@ def test_what_cannot_be_compared_is_refused_before_spark_runs(
     assert not spark.requests
 
 
-@pytest.mark.parametrize(
-    "words", [["--time-scale", "inf"], ["--seeds", "0"], ["--policies", "a,,b"]]
-)
-def test_options_that_cannot_be_are_refused(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        demo.parser().parse_args(words)
-    assert words[0] in capsys.readouterr().err
-
-
 def test_results_of_other_mixes_another_spark_or_another_checkpoint_are_kept_apart(
     spark: _Spark, tmp_path: Path
 ) -> None:

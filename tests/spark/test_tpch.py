@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.spark import queries, tpch
+from benchmarks.spark import demo, measure, queries, tpch
 from benchmarks.spark.cores import (
     QueryProfile,
     Spans,
@@ -108,25 +108,31 @@ def test_the_policies_of_a_seed_run_in_random_order_with_repeats_of_fair(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("script", "words"),
     [
-        "--policies fair,fair",
-        "--scale-factor 0",
-        "--load 1",
-        "--queries 1",
-        "--seed-start 900000",
-        "--gap nan",
-        "--cores 0",
-        "--conf spark.sql.ansi.enabled",
-        "--conf spark.driver.memory=2g",
-        "--conf spark.eventLog.enabled=true",
+        (tpch, "--policies fair,fair"),
+        (tpch, "--scale-factor 0"),
+        (tpch, "--load 1"),
+        (tpch, "--queries 1"),
+        (tpch, "--seed-start 900000"),
+        (tpch, "--gap nan"),
+        (tpch, "--cores 0"),
+        (tpch, "--conf spark.sql.ansi.enabled"),
+        (tpch, "--conf spark.driver.memory=2g"),
+        (tpch, "--conf spark.eventLog.enabled=true"),
+        (measure, "--scale-factors 0"),
+        (measure, "--repetitions 0"),
+        (measure, "--queries 23"),
+        (demo, "--time-scale inf"),
+        (demo, "--seeds 0"),
+        (demo, "--policies a,,b"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(
-    words: str, capsys: pytest.CaptureFixture[str]
+    script: Any, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        tpch.parser().parse_args(words.split())
+        script.parser().parse_args(words.split())
     assert words.split()[0] in capsys.readouterr().err
 
 
@@ -321,14 +327,14 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
         work.kept(name, lambda content=content: content)
     ran_now: list[tuple[int, str, int]] = []
 
-    def measure(_: Any, seed: int, policy: str, again: int, gap_s: float, name: str) -> Any:
+    def run_now(_: Any, seed: int, policy: str, again: int, gap_s: float, name: str) -> Any:
         assert (gap_s, name) == (1.0, tpch.run_name(seed, policy, again))
         ran_now.append((seed, policy, again))
         if len(ran_now) == 4:
             raise KeyboardInterrupt
         return _record(seed, policy, again, (1.0, 2.0, 3.0))
 
-    monkeypatch.setattr(tpch.Study, "_measure", measure)
+    monkeypatch.setattr(tpch.Study, "_measure", run_now)
 
     def run(args: Any) -> None:
         with tpch.Study(args, home) as study:
