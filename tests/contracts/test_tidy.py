@@ -32,6 +32,7 @@ _CALLED_FROM_OUTSIDE = {
     "recurring_frame",
     # What a plain function sees of a job.
     "age_s",
+    "total_s",
     "remaining_s",
 }
 #: Modules that only users' own programs import.

@@ -309,14 +309,14 @@ def _shown(cell: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Column:
+class StageColumn:
     """A column of the table: its name in the file, its cells, and the unit of its numbers."""
 
     table: StageTable
     name: str
     cells: list[Any]
     unit: str | None
-    parse: Callable[[Any, Column], Any]
+    parse: Callable[[Any, StageColumn], Any]
 
     def value(self, row: int) -> Any:
         """The value of a cell; None for an empty one."""
@@ -333,7 +333,7 @@ class Column:
         return UNITS[self.unit]
 
 
-def _durations(cell: Any, column: Column) -> list[float]:
+def _durations(cell: Any, column: StageColumn) -> list[float]:
     """The durations in a list, or in a text in which `;`, `,` or spaces separate them."""
     inner = cell.strip().strip("[](){}") if isinstance(cell, str) else cell
     # A comma may be a decimal comma where semicolons separate the columns.
@@ -342,7 +342,7 @@ def _durations(cell: Any, column: Column) -> list[float]:
 
 
 #: What a column can mean, by its name: in words, and how its cells are read.
-MEANINGS: dict[str, tuple[str, Callable[[Any, Column], Any]]] = {
+MEANINGS: dict[str, tuple[str, Callable[[Any, StageColumn], Any]]] = {
     "job": ("the run that the stage belongs to", lambda cell, _: as_name(cell)),
     "name": ("name of the recurring job", lambda cell, _: as_name(cell)),
     "stage": ("the stage, unique within its job", lambda cell, _: as_name(cell)),
@@ -359,7 +359,7 @@ _TIMES = ("durations", "duration_mean", "duration_sd", "arrival")
 
 def find_columns(
     table: StageTable, called: Mapping[str, str], unit: str | None
-) -> tuple[dict[str, Column], list[str]]:
+) -> tuple[dict[str, StageColumn], list[str]]:
     """The columns of a table by their meaning, and the names of those that mean nothing."""
     if unit and unit not in UNITS:
         raise ConfigError(f"no unit {unit!r}; {suggestion(unit, UNITS)}")
@@ -370,7 +370,7 @@ def find_columns(
             raise ConfigError(
                 f"--columns {meaning}={name}: {table.path} has no such column; {hint}"
             )
-    found: dict[str, Column] = {}
+    found: dict[str, StageColumn] = {}
     ignored = []
     needs_unit = False
     given = {name: meaning for meaning, name in called.items()}
@@ -388,7 +388,7 @@ def find_columns(
                 f"{table.path}: the columns {found[means].name!r} and {name!r} both give "
                 f"{means} ({words}); remove one of them"
             )
-        found[means] = Column(table, name, cells, own_unit or unit, parse)
+        found[means] = StageColumn(table, name, cells, own_unit or unit, parse)
         needs_unit |= own_unit is None and means in _TIMES
     if unit and not needs_unit:
         raise ConfigError(
@@ -506,7 +506,7 @@ read_json_stages = partial(read_stages, open_json)
 
 
 def _notes(
-    found: Mapping[str, Column], bad_jobs: set[str], of_job: dict[str, list[_Row]]
+    found: Mapping[str, StageColumn], bad_jobs: set[str], of_job: dict[str, list[_Row]]
 ) -> list[str]:
     notes = []
     if "parents" not in found:
@@ -527,7 +527,7 @@ def _notes(
 
 
 def _rows_by_job(
-    table: StageTable, found: Mapping[str, Column], bad: BadRows, progress: Progress | None
+    table: StageTable, found: Mapping[str, StageColumn], bad: BadRows, progress: Progress | None
 ) -> tuple[dict[str, list[_Row]], set[str]]:
     of_job: dict[str, list[_Row]] = defaultdict(list)
     bad_jobs: set[str] = set()
@@ -551,7 +551,7 @@ def _needed(value: Any, meaning: str) -> Any:
     return value
 
 
-def _row(found: Mapping[str, Column], index: int, number: int) -> _Row:
+def _row(found: Mapping[str, StageColumn], index: int, number: int) -> _Row:
     values = {meaning: column.value(index) for meaning, column in found.items()}
     _needed(values["stage"], "stage")
     durations = values.get("durations") or []
