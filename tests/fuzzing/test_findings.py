@@ -12,7 +12,6 @@ import pytest
 from parcae.base.errors import FormatError
 from parcae.decima.tpch import read_tpch_profiles
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.service.record import read_recording
 from parcae.workloads.job_sets import read_job_sets
 from tests.fuzzing.mutations import damaged_json
 from tests.fuzzing.subjects import READERS
@@ -87,24 +86,6 @@ def test_a_checkpoint_with_a_version_that_is_none(version: Any, tmp_path: Path) 
     path.write_bytes(len(changed).to_bytes(8, "little") + changed)
     with pytest.raises(FormatError, match=r"c\.safetensors: "):
         read_checkpoint(path)
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        '{"parcae_recording": 2}',
-        '{"parcae_recording": 2, "policy": 3}',
-        '{"parcae_recording": 2, "policy": "fair", "cores": 0}',
-        '{"parcae_recording": 2, "policy": "fair", "cores": 65537}',
-        '{"parcae_recording": 2, "policy": "fair", "learned": []}',
-        '{"parcae_recording": 2, "policy": "fair"}\n{"message": []}\n',
-    ],
-)
-def test_a_recording_without_what_is_read_is_refused(lines: str, tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    path.write_text(lines)
-    with pytest.raises(FormatError, match=r"r\.jsonl:\d"):
-        read_recording(path)
 
 
 def test_the_same_number_makes_the_same_input() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from parcae.base.errors import ProtocolError
-from parcae.service import job_events, protocol
+from parcae.service import mirror, protocol
 from parcae.service import pieces as yielding
 from parcae.service.admin import Admin, Board
 from parcae.service.client import Client
@@ -97,7 +97,7 @@ def test_what_is_no_message_is_refused_in_pieces_as_well(
 
 
 def test_an_application_has_a_bounded_number_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_events, "MOST", Room(2, 4, 2))
+    monkeypatch.setattr(mirror, "MOST", Room(2, 4, 2))
     chain = job_of("a", (1, ()), (1, (0,)), is_open=True)
     for excess in (
         JobArrived(job=job_of("b", *[(1, ())] * 3)),
@@ -119,7 +119,7 @@ def test_an_application_has_a_bounded_number_of_stages(monkeypatch: pytest.Monke
 def test_a_job_has_a_bounded_number_of_stages_however_they_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_events, "MOST_STAGES", 3)
+    monkeypatch.setattr(mirror, "MOST_STAGES", 3)
     app = Speaker(service_of())
     app.state(4, job_of("a", (1, ()), (1, (0,)), is_open=True))
     one_more = StagesAdded(job_id="a", stages=stages_of((1, ()), first=2))
@@ -129,7 +129,7 @@ def test_a_job_has_a_bounded_number_of_stages_however_they_come(
 
 
 def test_a_cluster_runs_a_bounded_number_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_events, "MOST_RUNNING", 64)
+    monkeypatch.setattr(mirror, "MOST_RUNNING", 64)
     app = Speaker(service_of())
     app.state(4, job_of("a", (1_000, ()), is_open=True))
     assert isinstance(app.events(1, began("a", 0, 60)), OrdersMessage)

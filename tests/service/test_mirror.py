@@ -15,7 +15,7 @@ from parcae.cluster.state import NO_PROFILE, UNLIMITED, ClusterState
 from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.policies.orders.kernels import OrderKind
-from parcae.service import job_events
+from parcae.service import mirror as mirror_module
 from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel
 from parcae.service.live_tables import ALONE, EndedJob, LiveSettings
 from parcae.service.mirror import Mirror
@@ -197,7 +197,7 @@ def test_stages_that_are_skipped_together_are_looked_at_once(
         looks.append(row)
         durations_changed(state, row)
 
-    monkeypatch.setattr(job_events, "durations_changed", counted)
+    monkeypatch.setattr(mirror_module, "durations_changed", counted)
     num_stages = 50
     chain = stages_of((2, ()), *((2, (i,)) for i in range(num_stages - 1)))
     arrived = JobArrived(job=JobMessage(job_id="a", names=("a",), arrival_ms=0, stages=chain))

@@ -22,7 +22,7 @@ from parcae.policies.learned import SHIPPED
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import admin as board
 from parcae.service import live_tables, sharing, tables
-from parcae.service.job_events import MOST_RUNNING
+from parcae.service.mirror import MOST_RUNNING
 from parcae.service.policies import LivePolicy, Planning, policies_for
 from parcae.service.protocol import (
     Bye,

@@ -54,7 +54,7 @@ class Door:
                 stream.sendall(self._says)
             elif hello["protocol"] != self._protocol:
                 message = f"version {hello['protocol']} is not spoken: {self._protocol} is"
-                self._send(stream, type="error", code="bad_protocol", message=message)
+                self._send(stream, type="error", code="bad_protocol", message=message, then="close")
             else:
                 self._welcome(stream, hello)
 
@@ -65,7 +65,9 @@ class Door:
             self._send(stream, type="challenge", nonce=names[1])
             proof = self._take(stream)
             if proof != {"type": "proof", "mac": self._mac("client", *names)}:
-                self._send(stream, type="error", code="denied", message="the proof is wrong")
+                self._send(
+                    stream, type="error", code="denied", message="the proof is wrong", then="close"
+                )
                 return
             mac = proof["mac"] if self._is_impostor else self._mac("service", *names)
         self._send(stream, type="welcome", protocol=2, session="s", policy="srpt", mac=mac)

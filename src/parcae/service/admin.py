@@ -19,7 +19,7 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from parcae.base.texts import MS_PER_S, __version__
 from parcae.cluster.kernels.estimates import correction
@@ -77,11 +77,8 @@ class Board(Watcher):
     def closed(self, session: Session) -> None:
         """Drop the samples of clusters that are gone."""
         self.version += 1
-        self._history = {
-            name: samples
-            for name, samples in tuple(self._history.items())
-            if name in self.service.mirrors
-        }
+        for name in self._history.keys() - self.service.mirrors.keys():
+            self._history.pop(name, None)
 
     def planned(self, mirror: Mirror, plan: TimedPlan) -> None:
         """Record the time of the plan."""
@@ -135,42 +132,35 @@ class Board(Watcher):
                     mirror.lock.release()
         return dict(seen)
 
-    def collect(self) -> Any:
+    def collect(self) -> Iterator[Metric]:
         """The counters and gauges; called when Prometheus reads the metrics."""
-        yield from self._counters()
-        yield from self._gauges()
-
-    def _counters(self) -> Iterator[CounterMetricFamily]:
-        for name, value in asdict(self.service.counts).items():
-            yield CounterMetricFamily(
-                f"parcae_{name}", f"Number of {name.replace('_', ' ')}.", value=value
-            )
         took = "Sum of the completion times of all jobs that ended successfully"
-        yield CounterMetricFamily(
-            "parcae_completion_seconds", f"{took}.", value=self._took_ms / MS_PER_S
-        )
-        fair = f"{took}, as estimated for fair sharing."
-        yield CounterMetricFamily(
-            "parcae_fair_completion_seconds", fair, value=self._fair_ms / MS_PER_S
-        )
-
-    def _gauges(self) -> Iterator[GaugeMetricFamily]:
-        clusters = self._look(self._sizes, lambda _, mirror: _sizes(mirror)).values()
-        num_jobs = sum(sizes.jobs for sizes in clusters)
-        num_jobs_running = sum(sizes.running_jobs for sizes in clusters)
+        counters = [
+            (name, f"Number of {name.replace('_', ' ')}.", float(value))
+            for name, value in asdict(self.service.counts).items()
+        ]
+        counters += [
+            ("completion_seconds", f"{took}.", self._took_ms / MS_PER_S),
+            (
+                "fair_completion_seconds",
+                f"{took}, as estimated for fair sharing.",
+                self._fair_ms / MS_PER_S,
+            ),
+        ]
+        for name, text, value in counters:
+            yield CounterMetricFamily(f"parcae_{name}", text, value=value)
+        sizes = self._look(self._sizes, lambda _, mirror: _sizes(mirror)).values()
+        total = _Sizes(*map(sum, zip(_Sizes(0, 0, 0, 0), *sizes, strict=True)))
         family = GaugeMetricFamily("parcae_jobs", "Jobs in the system.", labels=["state"])
-        family.add_metric(["running"], num_jobs_running)
-        family.add_metric(["waiting"], num_jobs - num_jobs_running)
+        family.add_metric(["running"], total.running_jobs)
+        family.add_metric(["waiting"], total.jobs - total.running_jobs)
         yield family
-        yield GaugeMetricFamily(
-            "parcae_sessions", "Connected applications.", value=len(self.service.sessions)
-        )
-        yield GaugeMetricFamily(
-            "parcae_cores", "Cores of all clusters.", value=sum(c.cores for c in clusters)
-        )
-        yield GaugeMetricFamily(
-            "parcae_cores_busy", "Cores that run tasks.", value=sum(c.busy_cores for c in clusters)
-        )
+        for name, text, value in (
+            ("sessions", "Connected applications.", len(self.service.sessions)),
+            ("cores", "Cores of all clusters.", total.cores),
+            ("cores_busy", "Cores that run tasks.", total.busy_cores),
+        ):
+            yield GaugeMetricFamily(f"parcae_{name}", text, value=value)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the page shows, as plain values for JSON."""
@@ -297,11 +287,14 @@ class Admin:
     async def start(self) -> None:
         """Start to listen."""
         app = web.Application(middlewares=[_only_here])
-        app.router.add_get("/", self._show)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/state", self._state)
-        app.router.add_get("/events", self._events)
+        pages = {
+            "/": self._show,
+            "/health": self._health,
+            "/metrics": self._metrics,
+            "/state": self._state,
+            "/events": self._events,
+        }
+        app.add_routes([web.get(path, page) for path, page in pages.items()])
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         await web.TCPSite(self._runner, _HOST, self._port).start()

@@ -14,7 +14,15 @@ import numpy.typing as npt
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S
 from parcae.service.client import Client
-from parcae.service.protocol import PROTOCOL_VERSION, Hello, Ping, new_nonce
+from parcae.service.protocol import (
+    PROTOCOL_VERSION,
+    Events,
+    Hello,
+    OrdersMessage,
+    Ping,
+    StateMessage,
+    new_nonce,
+)
 from parcae.service.serve import simulated_client
 from parcae.service.simulated_client import SimulatedClient
 from parcae.workloads.workload import Workload
@@ -88,19 +96,9 @@ def benchmark_service(
 
 
 def _start(policy: str, source: str, num_cores: int) -> tuple[subprocess.Popen[str], int]:
-    command = [
-        sys.executable,
-        "-m",
-        "parcae.cli.main",
-        "serve",
-        "--policy",
-        policy,
-        "--workload",
-        source,
-        "--port",
-        "0",
-    ]
-    command += ["--admin-port", "-1", "--cores", str(num_cores), "--arrivals", "batch", "--json"]
+    options = f"--port 0 --admin-port -1 --cores {num_cores} --arrivals batch --json".split()
+    command = [sys.executable, "-m", "parcae.cli.main", "serve", *options]
+    command += ["--policy", policy, "--workload", source]
     # `--json` prints one line with the ports when the service is ready.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -114,15 +112,18 @@ def _play(port: int, simulated: SimulatedClient) -> list[tuple[float, bool]]:
     """Run a batch. Returns (milliseconds, whether the service planned) for every message."""
     timed = []
     with Client("127.0.0.1", port, timeout_s=120.0) as client:
-        client.greet(simulated.hello())
-        simulated.apply_orders(client.orders(simulated.state()))
-        while (message := simulated.next_message()) is not None:
-            # Reports of tasks alone do not make a plan due.
-            is_plan = any(event.type != "tasks" for event in message.events)
+
+        def ask(message: StateMessage | Events) -> OrdersMessage:
             start = time.perf_counter()
-            reply = client.orders(message)
-            timed.append((MS_PER_S * (time.perf_counter() - start), is_plan))
-            simulated.apply_orders(reply)
+            orders = client.orders(message)
+            took_ms = MS_PER_S * (time.perf_counter() - start)
+            if isinstance(message, Events):
+                # Reports of tasks alone do not make a plan due.
+                timed.append((took_ms, any(event.type != "tasks" for event in message.events)))
+            return orders
+
+        client.greet(simulated.hello())
+        simulated.run(ask)
     return timed
 
 

@@ -8,20 +8,21 @@ that the job reads.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ProtocolError
-from parcae.cluster.state import NO_PROFILE, STAGE_SPEC, World
+from parcae.cluster.state import NO_PROFILE, STAGE_SPEC
 from parcae.service.learned import LearnedDurations
 from parcae.service.pieces import make_way
 from parcae.service.protocol import Code, JobMessage, StageMessage
-from parcae.simulation.config import SimulationConfig
-from parcae.simulation.tables import WorkloadTables, workload_tables
+from parcae.simulation.tables import spec_rows
 from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.guess import extra_tail, guess_new_task_ms
 from parcae.workloads.job import JobSpec
@@ -60,12 +61,14 @@ class RecurringJob:
 
 @dataclass(frozen=True)
 class JobRows:
-    """A job in the form that the transition `job_arrived` takes."""
+    """A job in the form that the transition `job_arrived` takes, and its DAG by position."""
 
     specs: Any
     children: npt.NDArray[np.int64]
     profile: int
     roots: tuple[int, ...]
+    parents: list[tuple[int, ...]]
+    order: list[int]  # parents before children
 
 
 def parents_by_index(
@@ -134,22 +137,23 @@ class DurationModel:
         self.is_learning = is_learning
         self.learned = learned or LearnedDurations()
         self._profiles: dict[tuple[str, _Shape], int] = {}
-        self._named: dict[str, tuple[int, ...]] = {} if workload is None else rows_by_name(workload)
+        self._named: dict[str, tuple[int, ...]] = {}
         self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS
         #: How much longer slow tasks make a stage; see `parcae.workloads.guess.extra_tail`.
         self.extra_tail = 0.0
-        if workload is not None:
-            self.extra_tail = extra_tail(workload)
-            config = SimulationConfig()
-            self._tables: WorkloadTables = workload_tables(
-                workload, config.durations, config.interpolation, World.CORES
-            )
-            self._guess = guess_new_task_ms(workload)
-            self._indexed: dict[tuple[int, ...], _Profiled] = {}
-            for name, rows in self._named.items():
-                # Reversed, so that the first of several equal jobs wins.
-                for row in reversed(rows):
-                    self._profiles[name, _shape_of(workload.jobs[row])] = row
+        if workload is None:
+            return
+        self._named = rows_by_name(workload)
+        self._guess = guess_new_task_ms(workload)
+        self.extra_tail = extra_tail(workload)
+        jobs = workload.jobs
+        self._alike = cache(lambda rows: _durations_like([jobs[row] for row in rows]))
+        self._specs_of = cache(lambda row: spec_rows(jobs[row], 0))
+        for name, rows in self._named.items():
+            # Reversed, so that the first of several equal jobs wins.
+            for row in reversed(rows):
+                shape = tuple((stage.num_tasks, stage.parents) for stage in jobs[row].stages)
+                self._profiles[name, shape] = row
 
     @property
     def typical_task_ms(self) -> float:
@@ -182,10 +186,16 @@ class DurationModel:
         parents = parents_by_index(job.job_id, [stage.stage_id for stage in job.stages], job.stages)
         order = checked_order(job.job_id, parents)
         roots = spark_roots(parents)
-        profile = self._profile_of(job, recurring, parents)
-        # Name and stages are those of a profiled job: its rows can be copied.
+        shape = tuple(
+            (stage.tasks, of_stage) for stage, of_stage in zip(job.stages, parents, strict=True)
+        )
+        profiles = (self._profiles.get((name, shape)) for name in recurring.names)
+        profile = next((row for row in profiles if row is not None), NO_PROFILE)
         if profile != NO_PROFILE and not job.is_open:
-            return self._profiled(profile, roots)
+            # Name and stages are those of a profiled job: so are its rows.
+            rows, flat = self._specs_of(profile)
+            specs = np.array(rows, STAGE_SPEC).view(np.recarray)
+            return JobRows(specs, np.array(flat, np.int64), profile, roots, parents, order)
         if not job.stages and not job.is_open:
             raise ProtocolError(
                 Code.BAD_JOB, f"job {job.job_id} has no stages; only an open job may have none yet"
@@ -194,88 +204,43 @@ class DurationModel:
             assert self.workload is not None
             profile = usual_row(self.workload, recurring.rows)
         children = children_of(parents)
-        specs = self._specs(job, recurring, parents, children)
-        _add_downstream(specs, order, children)
-        flat = np.array([child for below in children for child in below], np.int64)
-        if not job.is_open:
-            return JobRows(specs, flat, profile, roots)
-        # The hidden stage becomes stage 0, so all indices of an open job move up by one.
-        whole = np.concatenate([self._hidden_spec(recurring, specs), specs]).view(np.recarray)
-        return JobRows(whole, flat + 1, profile, tuple(root + 1 for root in roots))
-
-    def _profile_of(
-        self, job: JobMessage, recurring: RecurringJob, parents: Sequence[tuple[int, ...]]
-    ) -> int:
-        """The profiled job with one of the job's names and the same stages, or NO_PROFILE."""
-        shape = tuple(
-            (stage.tasks, stage_parents)
-            for stage, stage_parents in zip(job.stages, parents, strict=True)
-        )
-        for name in recurring.names:
-            row = self._profiles.get((name, shape))
-            if row is not None:
-                return row
-        return NO_PROFILE
-
-    def _specs(
-        self,
-        job: JobMessage,
-        recurring: RecurringJob,
-        parents: Sequence[tuple[int, ...]],
-        children: Sequence[Sequence[int]],
-    ) -> np.recarray[Any, Any]:
-        """The rows of the job's stages, still without the work below them."""
-        specs = np.zeros(len(job.stages), STAGE_SPEC).view(np.recarray)
+        # The hidden stage of an open job becomes stage 0, so all indices of the job move up by one.
+        num_hidden = int(job.is_open)
+        table = np.zeros(num_hidden + len(job.stages), STAGE_SPEC).view(np.recarray)
+        specs = table[num_hidden:]
         num_children = [len(below) for below in children]
-        specs["num_tasks"] = [stage.tasks for stage in job.stages]
-        specs["num_parents"] = [len(above) for above in parents]
-        specs["child_start"] = np.cumsum([0, *num_children])[:-1]
-        specs["num_children"] = num_children
-        specs["task_ms"] = self.durations(recurring, job.stages)
-        specs["cpu"] = 1.0
-        return specs
-
-    def _hidden_spec(
-        self, recurring: RecurringJob, specs: np.recarray[Any, Any]
-    ) -> np.recarray[Any, Any]:
-        """The row of the stage that stands for the unknown part of an open job."""
-        known_ms = float((specs.num_tasks * specs.task_ms).sum())
-        tasks, hidden_ms = self.hidden_stage(recurring, known_ms)
-        hidden = np.zeros(1, STAGE_SPEC).view(np.recarray)
-        hidden[0] = (tasks, 1, 0, 0, hidden_ms, tasks * hidden_ms, 1.0, 0.0)
-        return hidden
-
-    def _profiled(self, profile: int, roots: tuple[int, ...]) -> JobRows:
-        tables = self._tables
-        first = self._tables.job_first_stage
-        specs = tables.specs[first[profile] : first[profile + 1]].copy()
-        start = int(specs.child_start[0])
-        count = int(specs.num_children.sum())
-        specs.child_start -= start
-        return JobRows(specs, tables.spec_children[start : start + count].copy(), profile, roots)
+        specs.num_tasks = [stage.tasks for stage in job.stages]
+        specs.num_parents = [len(above) for above in parents]
+        specs.child_start = np.cumsum([0, *num_children])[:-1]
+        specs.num_children = num_children
+        specs.task_ms = self.durations(recurring, job.stages)
+        specs.cpu = 1.0
+        work_ms = specs.num_tasks * specs.task_ms
+        specs.downstream_ms = longest_paths(children, order, work_ms.tolist())
+        if job.is_open:
+            tasks, hidden_ms = self.hidden_stage(recurring, float(work_ms.sum()))
+            table[0] = (tasks, 1, 0, 0, hidden_ms, tasks * hidden_ms, 1.0, 0.0)
+        flat = [child + num_hidden for below in children for child in below]
+        return JobRows(
+            table,
+            np.array(flat, np.int64),
+            profile,
+            tuple(root + num_hidden for root in roots),
+            parents,
+            order,
+        )
 
     def durations(
         self, recurring: RecurringJob, stages: Sequence[StageMessage], first: int = 0
     ) -> list[float]:
         """Mean task durations of some stages of a job, in ms; > 0 unless the profile has 0."""
-        return [
-            self._stage_ms(recurring, position, stage.tasks)
-            for position, stage in enumerate(stages, first)
-        ]
-
-    def _stage_ms(self, recurring: RecurringJob, position: int, num_tasks: int) -> float:
-        """Mean task duration of a stage: the best match of position and number of tasks."""
-        if not recurring.rows:
-            learned_ms = (
-                self.learned.task_ms(recurring.learned, position) if recurring.learned else 0.0
-            )
-            return learned_ms or recurring.guess_ms
-        profiled = self._indexed.get(recurring.rows)
-        if profiled is None:
-            assert self.workload is not None
-            profiled = _Profiled([self.workload.jobs[row] for row in recurring.rows])
-            self._indexed[recurring.rows] = profiled
-        return profiled.task_ms(position, num_tasks)
+        places = enumerate(stages, first)
+        if recurring.rows:
+            profiled_ms = self._alike(recurring.rows)
+            return [profiled_ms(position, stage.tasks) for position, stage in places]
+        # Nothing is learned about the empty name.
+        learned_ms = (self.learned.task_ms(recurring.learned, position) for position, _ in places)
+        return [task_ms or recurring.guess_ms for task_ms in learned_ms]
 
     def hidden_stage(self, recurring: RecurringJob, known_ms: float) -> tuple[int, float]:
         """Estimate the stages of an open job that are not known yet, as one stage. Returns (number
@@ -285,7 +250,9 @@ class DurationModel:
         the known work (tasks x mean durations). For a job without estimate, or one that
         exceeds it, a share of the known work is assumed.
         """
-        total_ms = self._total_ms(recurring)
+        total_ms = self.learned.run_ms(recurring.learned)
+        if recurring.rows:
+            total_ms = self._mean_work_ms(recurring.rows)
         task_ms = recurring.guess_ms
         if total_ms > 0.0 and known_ms <= _OUTLIVED * total_ms:
             left_ms = max(0.0, total_ms - known_ms)
@@ -293,12 +260,6 @@ class DurationModel:
             left_ms = LEFT_SHARE * max(known_ms, total_ms, task_ms)
         num_tasks = max(1, round(min(_MOST_TASKS, left_ms / max(1.0, task_ms))))
         return num_tasks, left_ms / num_tasks
-
-    def _total_ms(self, recurring: RecurringJob) -> float:
-        """Expected work of a whole run, or 0 without an estimate."""
-        if recurring.rows:
-            return self._mean_work_ms(recurring.rows)
-        return self.learned.run_ms(recurring.learned) if recurring.learned else 0.0
 
     def _mean_work_ms(self, rows: Sequence[int]) -> float:
         """Mean work of profiled jobs; each counts as often as it ran."""
@@ -341,36 +302,18 @@ def _with_stages(name: str, stages: Sequence[StageMessage]) -> str:
     return f"{name} [{digest.hexdigest()[:8]}]"
 
 
-def _shape_of(job: JobSpec) -> _Shape:
-    return tuple((stage.num_tasks, stage.parents) for stage in job.stages)
-
-
-class _Profiled:
-    """Task durations of the profiled jobs of one name, by what is known of a stage."""
-
-    def __init__(self, jobs: Sequence[JobSpec]) -> None:
-        here: dict[tuple[int, int], set[float]] = {}
-        alike: dict[int, list[float]] = {}
-        for job in jobs:
-            for position, stage in enumerate(job.stages):
-                here.setdefault((position, stage.num_tasks), set()).add(stage.mean_task_ms)
-                alike.setdefault(stage.num_tasks, []).append(stage.mean_task_ms)
-        self._here = {key: means.pop() for key, means in here.items() if len(means) == 1}
-        self._alike = {num_tasks: float(np.mean(means)) for num_tasks, means in alike.items()}
-        self._mean = sum(job.work_ms for job in jobs) / sum(job.num_tasks for job in jobs)
-
-    def task_ms(self, position: int, num_tasks: int) -> float:
-        """Mean task duration of the stages that are most like the stage, in ms."""
-        # 1. The same position and number of tasks, if all profiled jobs of that name agree.
-        # 2. The mean of all stages with that number of tasks.
-        # 3. The mean of all tasks of those jobs.
-        default_ms = self._alike.get(num_tasks, self._mean)
-        return self._here.get((position, num_tasks), default_ms)
-
-
-def _add_downstream(
-    specs: np.recarray[Any, Any], order: Sequence[int], children: Sequence[Sequence[int]]
-) -> None:
-    """Write the longest path of work below every stage."""
-    work_ms = (specs["num_tasks"] * specs["task_ms"]).tolist()
-    specs["downstream_ms"] = longest_paths(children, order, work_ms)
+def _durations_like(jobs: Sequence[JobSpec]) -> Callable[[int, int], float]:
+    """Mean task duration by position and number of tasks, from the profiled jobs of one name."""
+    here: dict[tuple[int, int], set[float]] = defaultdict(set)
+    alike: dict[int, list[float]] = defaultdict(list)
+    for job in jobs:
+        for position, stage in enumerate(job.stages):
+            here[position, stage.num_tasks].add(stage.mean_task_ms)
+            alike[stage.num_tasks].append(stage.mean_task_ms)
+    # 1. The same position and number of tasks, if all profiled jobs of that name agree.
+    agreed = {key: means.pop() for key, means in here.items() if len(means) == 1}
+    # 2. The mean of all stages with that number of tasks.
+    means = {num_tasks: float(np.mean(values)) for num_tasks, values in alike.items()}
+    # 3. The mean of all tasks of those jobs.
+    mean = sum(job.work_ms for job in jobs) / sum(job.num_tasks for job in jobs)
+    return lambda position, num_tasks: agreed.get((position, num_tasks), means.get(num_tasks, mean))

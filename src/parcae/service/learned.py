@@ -6,29 +6,48 @@ For each name it learns the mean task duration of every stage and the total work
 from __future__ import annotations
 
 import logging
-import math
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
-from parcae.base.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError, problem
 from parcae.base.files import replacing
-from parcae.base.loader import parsed_json, read_file
+from parcae.base.loader import read_file
 
 _LOG = logging.getLogger(__name__)
-FORMAT_VERSION = 1
-_FORMAT = "parcae_learned"
 #: Number of last runs of a recurring job whose total task time is kept.
 NUM_RUNS = 5
 #: Largest weight of the past in a mean, in tasks: so a mean still follows new durations.
 _LARGEST_COUNT = 1_000
-#: Largest total that is kept: a file has 64 bits for it.
-_LARGEST_MS = 1 << 62
+#: Largest number that is kept: a file has 64 bits for it.
+_LARGEST = 1 << 62
 #: Number of stages (and of jobs) that are kept; the least recently updated are dropped first.
 _MAX_STAGES = 100_000
+
+Whole = Annotated[int, Field(ge=0, le=_LARGEST)]
+Count = Annotated[int, Field(ge=1, le=_LARGEST)]
+
+
+class LearnedValues(BaseModel):
+    """Learned durations as they are written."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    #: (name, position of the stage, number of tasks, mean duration in ms).
+    tasks: list[tuple[str, Whole, Count, NonNegativeFloat]] = []
+    runs: list[tuple[str, list[Whole]]] = []
+    any_task: tuple[Whole, NonNegativeFloat] = (0, 0.0)
+
+
+class _Content(LearnedValues):
+    """The content of a file."""
+
+    parcae_learned: Literal[1]
 
 
 class LearnedDurations:
@@ -71,15 +90,10 @@ class LearnedDurations:
 
     def add_tasks(self, name: str, position: int, count: int, executed_ms: int) -> None:
         """Add finished tasks of a stage."""
-        # Removed and inserted again: the dictionary stays in order of the last update.
-        self._tasks[name, position] = _averaged(
-            self._tasks.pop((name, position), (0, 0.0)), count, executed_ms
-        )
-        self._num_stages[name] = max(self._num_stages.pop(name, 0), position + 1)
-        if len(self._tasks) > _MAX_STAGES:
-            del self._tasks[next(iter(self._tasks))]
-        if len(self._num_stages) > _MAX_STAGES:
-            del self._num_stages[next(iter(self._num_stages))]
+        before = self._tasks.get((name, position), (0, 0.0))
+        _put_last(self._tasks, (name, position), _averaged(before, count, executed_ms))
+        num_stages = max(self._num_stages.get(name, 0), position + 1)
+        _put_last(self._num_stages, name, num_stages)
         self.num_changes += 1
 
     def add_any_tasks(self, count: int, executed_ms: int) -> None:
@@ -90,82 +104,53 @@ class LearnedDurations:
     def add_run(self, name: str, total_ms: int) -> None:
         """Add the total task time of a whole run; ignored if the job has no name."""
         if name:
-            total_ms = min(total_ms, _LARGEST_MS)
-            self._runs[name] = (*self._runs.pop(name, ()), total_ms)[-NUM_RUNS:]
-            if len(self._runs) > _MAX_STAGES:
-                del self._runs[next(iter(self._runs))]
+            totals = (*self._runs.get(name, ()), min(total_ms, _LARGEST))
+            _put_last(self._runs, name, totals[-NUM_RUNS:])
             self.num_changes += 1
 
     def copy(self) -> LearnedDurations:
         """A copy that later changes do not affect."""
         other = LearnedDurations()
-        other._tasks = dict(self._tasks)
-        other._num_stages = dict(self._num_stages)
-        other._runs = dict(self._runs)
-        other.num_changes = self.num_changes
-        other._any_task = self._any_task
+        vars(other).update({name: copy(value) for name, value in vars(self).items()})
         return other
 
-    def dump(self) -> dict[str, list[Any]]:
-        """Everything as plain lists for JSON."""
+    def dump(self) -> dict[str, Any]:
+        """Everything as plain values for JSON: the fields of `LearnedValues`."""
         return {
-            "tasks": [
-                [name, position, count, mean]
-                for (name, position), (count, mean) in self._tasks.items()
-            ],
-            "runs": [[name, list(runs)] for name, runs in self._runs.items()],
-            "any_task": list(self._any_task),
+            "tasks": [(*stage, *mean) for stage, mean in self._tasks.items()],
+            "runs": list(self._runs.items()),
+            "any_task": self._any_task,
         }
 
-    def dump_of(self, names: Iterable[str]) -> dict[str, list[Any]]:
+    def dump_of(self, names: Iterable[str]) -> dict[str, Any]:
         """As `dump`, but only of some names; another thread may add meanwhile."""
         tasks = []
         runs = []
         for name in names:
             for position in range(self._num_stages.get(name, 0)):
                 if learned := self._tasks.get((name, position)):
-                    tasks.append([name, position, *learned])
+                    tasks.append((name, position, *learned))
             if of_name := self._runs.get(name):
-                runs.append([name, list(of_name)])
-        return {"tasks": tasks, "runs": runs, "any_task": list(self._any_task)}
+                runs.append((name, of_name))
+        return {"tasks": tasks, "runs": runs, "any_task": self._any_task}
 
-    def restore(
-        self,
-        tasks: Iterable[Any] = (),
-        runs: Iterable[Any] = (),
-        any_task: Iterable[Any] | None = None,
-    ) -> None:
-        """Add what another object's `dump` returned.
-
-        Older files have no `any_task`: the mean of their stages stands for it.
-        """
-        new_tasks = {(str(n), int(p)): (int(count), float(mean)) for n, p, count, mean in tasks}
-        new_runs = {
-            str(name): tuple(int(total) for total in totals)[-NUM_RUNS:] for name, totals in runs
-        }
-        if any(count < 1 or not 0 <= mean < math.inf for count, mean in new_tasks.values()):
-            raise ValueError("a count is below 1, or a mean is not a finite number >= 0")
-        if any_task is None:
-            of_all = _mean_of_all(new_tasks.values())
-        else:
-            count, mean = any_task
-            of_all = min(int(count), _LARGEST_COUNT), float(mean)
-        if of_all[0] < 0 or not 0 <= of_all[1] < math.inf:
-            raise ValueError("the mean of all tasks, or their number, is not a number >= 0")
-        if any(total < 0 for totals in new_runs.values() for total in totals):
-            raise ValueError("a task time is negative")
-        self._tasks.update(new_tasks)
-        for name, position in new_tasks:
+    def restore(self, values: LearnedValues) -> None:
+        """Add what another object's `dump` returned."""
+        for name, position, count, mean_ms in values.tasks:
+            self._tasks[name, position] = count, mean_ms
             self._num_stages[name] = max(self._num_stages.get(name, 0), position + 1)
-        if of_all[0] > 0:
-            self._any_task = of_all
-        self._runs.update(new_runs)
+        self._runs.update((name, tuple(totals[-NUM_RUNS:])) for name, totals in values.runs)
+        count, mean_ms = values.any_task
+        if count > 0:
+            self._any_task = min(count, _LARGEST_COUNT), mean_ms
 
 
-def _mean_of_all(tasks: Collection[tuple[int, float]]) -> tuple[int, float]:
-    """The number of all tasks (bounded, see _LARGEST_COUNT) and their mean duration."""
-    total = sum(count for count, _ in tasks)
-    return min(total, _LARGEST_COUNT), sum(count * mean for count, mean in tasks) / max(1, total)
+def _put_last(table: dict[Any, Any], key: object, value: object) -> None:
+    """Set a value, in order of the last update; of too many, the oldest goes."""
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > _MAX_STAGES:
+        del table[next(iter(table))]
 
 
 def _averaged(before: tuple[int, float], num_tasks: int, executed_ms: int) -> tuple[int, float]:
@@ -177,36 +162,24 @@ def _averaged(before: tuple[int, float], num_tasks: int, executed_ms: int) -> tu
 
 def read_learned(path: Path) -> LearnedDurations:
     """Read a file that `write_learned` wrote."""
-    remedy = "move it away to learn afresh, or name another file"
     try:
-        data: Any = parsed_json(path, read_file(path), "durations")
-    except FormatError as error:
+        content = _Content.model_validate_json(read_file(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
         raise FormatError(
-            f"{path}: not a file of `parcae serve --learned` ({error}); {remedy}"
+            f"{path}: not a file of `parcae serve --learned` of this version ({where}: "
+            f"{problem(first)}); update Parcae, move it away to learn afresh, or name another file"
         ) from None
-    if not isinstance(data, dict) or _FORMAT not in data:
-        raise FormatError(
-            f"{path}: not a file of `parcae serve --learned` (it has no {_FORMAT!r}); {remedy}"
-        )
-    if data[_FORMAT] != FORMAT_VERSION:
-        raise FormatError(
-            f"{path}: has version {data[_FORMAT]}; this Parcae reads {FORMAT_VERSION}: update "
-            f"Parcae, or {remedy}"
-        )
     learned = LearnedDurations()
-    try:
-        learned.restore(**{key: value for key, value in data.items() if key != _FORMAT})
-    except (TypeError, ValueError, OverflowError) as error:
-        raise FormatError(
-            f"{path}: not a file of `parcae serve --learned` ({error}); {remedy}"
-        ) from None
+    learned.restore(content)
     return learned
 
 
 def write_learned(path: Path, learned: LearnedDurations) -> None:
     """Write a temporary file and rename it, so that a crash leaves the old file."""
     with replacing(path) as stream:
-        stream.write(orjson.dumps({_FORMAT: FORMAT_VERSION, **learned.dump()}))
+        stream.write(orjson.dumps({"parcae_learned": 1, **learned.dump()}))
         stream.flush()
         os.fsync(stream.fileno())
 

@@ -9,28 +9,28 @@ the client has listed for a job.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.serving import resize, update_virtual_run
-from parcae.cluster.state import ClusterState, VirtualRun
+from parcae.cluster.state import ClusterState, VirtualRun, allocate_virtual
 from parcae.service.jobs import DurationModel, RecurringJob
 from parcae.service.pieces import make_way
 from parcae.service.policies import Planning, PolicyFor
+from parcae.service.protocol import OrdersMessage
 from parcae.service.tables import (
     FIRST_ROOM,
-    Repacked,
     Room,
     copy_virtual,
     empty_state,
     grown,
+    guard_run,
     kept_jobs,
-    new_virtual,
     repack,
     room_of,
+    stages_of,
     with_more_cores,
 )
 
@@ -132,7 +132,8 @@ class LiveTables:
         self._settings = settings
         self.jobs: dict[tuple[str, str], LiveJob] = {}
         self.by_row: dict[int, LiveJob] = {}
-        self._version = 0  # increases when the orders may have changed
+        # By application; emptied when the orders may have changed.
+        self._cached_orders: dict[str, OrdersMessage] = {}
         self._begin(settings.num_cores or 1, 0)
 
     def _begin(self, num_cores: int, clock_ms: int) -> None:
@@ -143,14 +144,14 @@ class LiveTables:
         state.now["clock_ms"][0] = state.now["accounted_ms"][0] = clock_ms
         self.jobs.clear()
         self.by_row.clear()
-        self._version += 1
+        self._cached_orders.clear()
         self._reveals: deque[int] = deque()
         self._use(state)
         self.planning = Planning(self._policy_for, num_cores, room_of(state))
         state.now["guard"][0] = self.planning.guard
         self.fair_run: VirtualRun | None = None
         if self._settings.predicts_fair:
-            self.fair_run = new_virtual(room_of(state))
+            self.fair_run = allocate_virtual(*room_of(state)[:2])
             # The runs of policies stay as in the simulator, for which the policies were made.
             self.fair_run.now["extra_tail"][0] = self._duration_model.extra_tail
 
@@ -158,12 +159,10 @@ class LiveTables:
         """Take new tables into use."""
         self.state = state
         # Columns as plain arrays, which are faster to read than attributes of a record array.
-        tables = (state.now, state.jobs, state.stages, state.job_orders)
-        plain = [np.asarray(table) for table in tables]
-        self._now = {name: plain[0][name] for name in plain[0].dtype.names or ()}
-        self._job = {name: plain[1][name] for name in plain[1].dtype.names or ()}
-        self._stage = {name: plain[2][name] for name in plain[2].dtype.names or ()}
-        self._job_order = {name: plain[3][name] for name in plain[3].dtype.names or ()}
+        self._now, self._job, self._stage, self._job_order = (
+            {name: np.asarray(table)[name] for name in table.dtype.names}
+            for table in (state.now, state.jobs, state.stages, state.job_orders)
+        )
 
     @property
     def clock_ms(self) -> int:
@@ -197,28 +196,14 @@ class LiveTables:
 
     def _task_counts(self, row: int) -> tuple[int, int, int]:
         """Numbers of all, of started and of finished tasks of the stage in a row."""
-        stage = self._stage
-        counts = (stage[name][row] for name in ("num_tasks", "num_started", "num_finished"))
-        num_tasks, num_started, num_finished = map(int, counts)
+        names = ("num_tasks", "num_started", "num_finished")
+        num_tasks, num_started, num_finished = (int(self._stage[name][row]) for name in names)
         return num_tasks, num_started, num_finished
-
-    def _pass_tasks(self, row: int, count: int) -> None:
-        """Count tasks of a stage that have started and finished: they need no row for a core."""
-        if count:
-            num_tasks, num_started, num_finished = self._task_counts(row)
-            set_counts(self.state, row, num_tasks, num_started + count, num_finished + count)
-            job = self._stage["job"][row]
-            self._job["remaining_ms"][job] -= count * self._stage["task_ms"][row]
 
     def _runs(self) -> list[VirtualRun]:
         """All virtual runs: the guard's, those of the policy and the one of fair sharing."""
-        state = self.state
-        guard_run = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
-        return [
-            guard_run,
-            *self.planning.runs,
-            *([self.fair_run] if self.fair_run is not None else []),
-        ]
+        fair_runs = [self.fair_run] if self.fair_run is not None else []
+        return [guard_run(self.state), *self.planning.runs, *fair_runs]
 
     def _is_past(self, time_ms: int) -> bool:
         """Whether the run of fair sharing is past this time: it cannot make up for it."""
@@ -251,74 +236,50 @@ class LiveTables:
 
     def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
         """Make room for more rows; with `job`, the stages must directly follow those of the job."""
-        now = self._now
         room = room_of(self.state)
-        used = Room(*(int(now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")))
-        needed = Room(used.jobs + jobs, used.stages + stages, used.edges + edges)
-        if job is None:
-            has_room = room.covers(needed)
-        else:
-            has_room = self._num_free_behind(job) >= stages and room.edges >= needed.edges
-        if not has_room:
+        num_jobs, num_stages, num_edges = (
+            int(self._now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")
+        )
+        if job is not None:
+            num_stages = self._rows_of(job.row).stop
+            if job.row + 1 < num_jobs:  # the rows up to the next job's are free
+                room = room._replace(stages=int(self._job["stage_start"][job.row + 1]))
+        if not room.covers(Room(num_jobs + jobs, num_stages + stages, num_edges + edges)):
             self._repack(Room(jobs, stages, edges), job)
 
-    def _num_free_behind(self, job: LiveJob) -> int:
-        """Number of free stage rows between the job's stages and those of the next job."""
-        starts = self._job["stage_start"]
-        end = int(starts[job.row] + self._job["num_stages"][job.row])
-        is_last = job.row + 1 == int(self._now["num_jobs"][0])
-        return (len(self.state.stages) if is_last else int(starts[job.row + 1])) - end
-
     def _repack(
-        self,
-        more: Room,
-        job: LiveJob | None = None,
-        is_dropped: Callable[[int], bool] = lambda _: False,
+        self, more: Room, job: LiveJob | None = None, dropped: Collection[int] = ()
     ) -> None:
         """Release the rows of ended jobs and make room for more; half of the tables stays free."""
-        state = self.state
-        kept = kept_jobs(state, self._runs(), is_dropped)
-        counts = self._job["num_stages"]
-
-        def spare(row: int) -> int:
-            """Free stage rows behind a job; an open job gets as many as it has stages, plus two."""
-            live = self.by_row.get(row)
-            if live is None or not live.is_open:
-                return more.stages if live is not None and live is job else 0
-            return int(counts[row]) + 2 + (more.stages if live is job else 0)
-
-        num_stages = sum(int(counts[row]) + spare(row) for row in kept.tolist())
-        room = self._room_for(kept.tolist(), num_stages, more)
-        repacked = repack(state, kept, spare, room)
+        kept = kept_jobs(self.state, self._runs(), dropped)
+        # An open job gets as many free rows behind its stages as it has stages, plus two.
+        open_rows = [row for row, live in self.by_row.items() if live.is_open]
+        counts = self._job["num_stages"][kept]
+        spare = np.where(np.isin(kept, open_rows), counts + 2, 0)
+        if job is not None:
+            spare[kept == job.row] += more.stages
+        num_edges = int(self._stage["num_children"][stages_of(self.state, kept)].sum())
+        needed = Room(
+            2 * (len(kept) + more.jobs),
+            2 * (int(counts.sum() + spare.sum()) + more.stages),
+            2 * (num_edges + more.edges) + 2,
+        )
+        room = grown(self._settings.room, needed)
+        repacked = repack(self.state, kept, spare, room)
         self._use(repacked.state)
         self.planning.moved(repacked, room)
         if self.fair_run is not None:
-            run = new_virtual(room)
+            run = allocate_virtual(room.jobs, room.stages)
             copy_virtual(self.fair_run, run, repacked.jobs, repacked.stages)
             self.fair_run = run
-        self._renumber(repacked)
-
-    def _room_for(self, kept: list[int], num_stages: int, more: Room) -> Room:
-        """The size of tables that are half full with the kept jobs and the additional rows."""
-        num_children = self._stage["num_children"]
-        num_edges = sum(int(num_children[row]) for job in kept for row in self._rows_of(job))
-        needed = Room(
-            2 * (len(kept) + more.jobs),
-            2 * (num_stages + more.stages),
-            2 * (num_edges + more.edges) + 2,
-        )
-        return grown(self._settings.room, needed)
+        for live in self.jobs.values():
+            live.row = int(repacked.jobs[live.row])
+        self.by_row = {live.row: live for live in self.jobs.values()}
+        self._reveals = deque(int(repacked.stages[row]) for row in self._reveals)
 
     def _rows_of(self, row: int) -> range:
         start = int(self._job["stage_start"][row])
         return range(start, start + int(self._job["num_stages"][row]))
-
-    def _renumber(self, repacked: Repacked) -> None:
-        """Replace all rows that this object holds by their new rows."""
-        for job in self.jobs.values():
-            job.row = int(repacked.jobs[job.row])
-        self.by_row = {job.row: job for job in self.jobs.values()}
-        self._reveals = deque(int(repacked.stages[row]) for row in self._reveals)
 
     def _resize(self, num_cores: int) -> None:
         if num_cores == self.num_cores:

@@ -2,38 +2,80 @@
 
 Events apply the same transitions as in the simulator, and orders are planned when a plan is due.
 One `ClusterState` of the world of cores holds the jobs of one application, or of all applications
-that share a cluster. `live_tables` keeps its tables, `job_events` applies events to them.
+that share a cluster. All checks of an event come before its first change to the state.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from parcae.base.errors import ProtocolError
 from parcae.base.texts import MS_PER_S
-from parcae.cluster.kernels.cores import can_plan, note_stall, reveal_stage
-from parcae.cluster.kernels.serving import job_ended
-from parcae.cluster.state import NOT_YET, UNLIMITED
-from parcae.service.job_events import MOST_RUNNING, JobEvents
-from parcae.service.jobs import DurationModel
-from parcae.service.live_tables import ALONE, Counts, EndedJob, LiveJob, LiveSettings
+from parcae.cluster.kernels.cores import (
+    can_plan,
+    complete_stage,
+    note_stall,
+    reveal_stage,
+    set_counts,
+)
+from parcae.cluster.kernels.serving import (
+    add_stage,
+    durations_changed,
+    hide_stage,
+    job_ended,
+    rerun_tasks,
+    stages_added,
+    tasks_ended,
+    tasks_started,
+)
+from parcae.cluster.kernels.transitions import job_arrived
+from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
+from parcae.service.jobs import DurationModel, check_executed, checked_order, parents_by_index
+from parcae.service.live_tables import ALONE, Counts, EndedJob, LiveJob, LiveSettings, LiveTables
 from parcae.service.pieces import make_way
 from parcae.service.policies import PolicyFor, TimedPlan
-from parcae.service.protocol import Code, Events, JobOrder, OrdersMessage, StageOrder, StateMessage
-from parcae.service.tables import Room
+from parcae.service.protocol import (
+    MOST_STAGES,
+    Code,
+    Event,
+    Events,
+    JobArrived,
+    JobEnded,
+    JobMessage,
+    JobOrder,
+    OrdersMessage,
+    StageBegunAgain,
+    StageChanged,
+    StageEnded,
+    StageMessage,
+    StageOrder,
+    StagesAdded,
+    StateMessage,
+    TasksReported,
+)
+from parcae.service.tables import Room, with_more_cores
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
 #: Largest difference between the clocks of applications that share a cluster.
 _MOST_SKEW_MS = 60_000
+#: Most jobs in the system, stages and edges of one application.
+MOST = Room(20_000, 50_000, 200_000)
+#: Most tasks that run at once in one cluster.
+MOST_RUNNING = 1 << 18
+#: Of more tasks than this in a report, those that have also finished take up no row for a core.
+_MANY_TASKS = 1_000
+#: Number of ended jobs per application that are remembered: late events of them are ignored.
+_REMEMBERED = 4_096
 
 
-class Mirror(JobEvents):
+class Mirror(LiveTables):
     """The state of one cluster, built from the messages of one or several applications."""
 
     def __init__(
@@ -47,18 +89,24 @@ class Mirror(JobEvents):
         on_end: Callable[[EndedJob], None] | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(policy_for, duration_model, settings, counts=counts, on_end=on_end)
+        super().__init__(policy_for, duration_model, settings)
         #: Held while a request, or an application that leaves, changes the mirror. Who only looks
         #: does not wait for it.
         self.lock = threading.Lock()
+        self.counts = counts or Counts()
         self._on_plan = on_plan
-        self._clocks: dict[str, int] = {}
+        self._on_end = on_end
         self._now_s = now_s
         self._heard_s = 0.0  # when an application last reported its clock
-        self._orders_cache: dict[
-            str, tuple[int, OrdersMessage]
-        ] = {}  # by application: version, orders
         self._planned_ms = -1
+        # By application: its clock, the cluster's clock minus it, and what its jobs take up.
+        self._clocks: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
+        self._used: dict[str, Room] = {}
+        self._ended: dict[str, OrderedDict[str, None]] = {}
+        # Jobs that `derive` must bring up to date. It looks at all stages of a job, so it does this
+        # once for stages that end or change one after another, as skipped ones do.
+        self._underived: dict[tuple[str, str], LiveJob] = {}
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -76,7 +124,7 @@ class Mirror(JobEvents):
         if self._settings.num_cores is None:
             self._begin(max(1, message.cores), message.clock_ms)
         self.counts.states += 1
-        self._version += 1
+        self._cached_orders.clear()
         # Rows must be in order of arrival: policies break ties by it.
         for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
             make_way()
@@ -85,28 +133,24 @@ class Mirror(JobEvents):
         self._now["is_plan_due"][0] = 1
         self.settle()
 
-    def _advance(self, application: str, clock_ms: int) -> None:
-        """Set the clock to that of an application, which must not go backwards."""
-        last_ms = self._clocks.get(application, 0)
-        if clock_ms < last_ms:
-            raise ProtocolError(
-                Code.CLOCK, f"the clock went backwards, from {last_ms} to {clock_ms} ms"
-            )
-        self._clocks[application] = clock_ms
-        self._set_clock(application)
-
     def take_events(self, application: str, message: Events) -> None:
         """Apply the events of a message in order, then plan if a plan is due."""
-        self._advance(application, message.clock_ms)
+        last_ms = self._clocks.get(application, 0)
+        if message.clock_ms < last_ms:
+            raise ProtocolError(
+                Code.CLOCK, f"the clock went backwards, from {last_ms} to {message.clock_ms} ms"
+            )
+        self._clocks[application] = message.clock_ms
+        self._set_clock(application)
         if message.cores is not None and self._settings.num_cores is None:
             self._resize(max(1, message.cores))
         for position, event in enumerate(message.events):
             make_way()
             try:
-                self.fire(application, event)
+                self._fire(application, event)
             except ProtocolError as error:
                 raise ProtocolError(error.code, f"event {position}: {error}") from None
-        self.derive()
+        self._derive_all()
         # When it follows the simulator, an empty message reveals the next waiting stage.
         if self._settings.follows_simulator and not message.events and self._reveals:
             reveal_stage(self.state, self._reveals.popleft())
@@ -116,24 +160,26 @@ class Mirror(JobEvents):
 
     def forget(self, application: str) -> None:
         """Remove the application's jobs without a trace; the caller must `settle` afterwards."""
-        self.derive()  # a message that was refused has not done it
+        self._derive_all()  # a message that was refused has not done it
+        tables = (self._cached_orders, self._ended, self._clocks, self._offsets, self._used)
+        for table in cast("tuple[dict[str, Any], ...]", tables):
+            table.pop(application, None)
         gone = [job for job in self.jobs.values() if job.application == application]
-        self._orders_cache.pop(application, None)
-        self._ended.pop(application, None)
-        self._clocks.pop(application, None)
-        self._offsets.pop(application, None)
-        self._used.pop(application, None)
         if not gone:
             return
-        rows = {job.row for job in gone}
+        rows = [job.row for job in gone]
         for job in gone:
             make_way()
             job_ended(self.state, job.row)
             del self.jobs[job.key], self.by_row[job.row]
         if self.jobs:
-            self._repack(Room(0, 0, 0), is_dropped=rows.__contains__)
+            self._repack(Room(0, 0, 0), dropped=rows)
         else:
             self._begin(self.num_cores, self.clock_ms)
+
+    def _offset_of(self, application: str) -> int:
+        """The cluster's clock minus that of the application, in ms."""
+        return self._offsets.get(application, 0)
 
     def _set_clock(self, application: str) -> None:
         """Advance the cluster's clock to that of an application.
@@ -145,7 +191,7 @@ class Mirror(JobEvents):
         lag_ms = self.clock_ms - clock_ms
         if self._settings.num_cores is not None and lag_ms > _MOST_SKEW_MS:
             self._offsets[application] = self._offset_of(application) + lag_ms
-            self._version += 1
+            self._cached_orders.clear()
         self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
         self._heard_s = self._now_s()
 
@@ -153,9 +199,347 @@ class Mirror(JobEvents):
         """Make a plan due if the wake-up time of the policy has come."""
         wake_ms = int(self._now["wake_ms"][0])
         if wake_ms != NOT_YET and self.clock_ms >= max(wake_ms, self._planned_ms + 1):
-            self._version += 1
+            self._cached_orders.clear()
             self._now["wake_ms"][0] = NOT_YET
             self._now["is_plan_due"][0] = 1
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def _fire(self, application: str, event: Event) -> None:
+        """Apply one event; `_derive_all` must follow the last one."""
+        if not isinstance(event, StageEnded | StageChanged):
+            self._derive_all()
+        self.counts.events += 1
+        # Reports of tasks alone do not change orders.
+        if not isinstance(event, TasksReported):
+            self._cached_orders.clear()
+        if isinstance(event, JobArrived):
+            self._job_arrived(application, event.job)
+            return
+        job = self.jobs.get((application, event.job_id))
+        if job is None:
+            if event.job_id in self._ended.get(application, ()):
+                return  # a late event of a job that has ended
+            raise ProtocolError(Code.UNKNOWN_JOB, f"job {event.job_id} is not in the system")
+        if isinstance(event, JobEnded):
+            self._job_ended(job, event.is_failed)
+            return
+        if isinstance(event, StagesAdded):
+            self._stages_added(job, event.stages)
+            return
+        position = job.positions.get(event.stage_id)
+        if position is None:
+            raise ProtocolError(
+                Code.UNKNOWN_STAGE, f"job {job.job_id} has no stage {event.stage_id}"
+            )
+        if isinstance(event, StageBegunAgain):
+            self._stage_begun_again(job, position, event.tasks)
+        elif position in job.ended:
+            return  # a late event of a stage that has ended
+        elif isinstance(event, TasksReported):
+            self._tasks_reported(job, position, event)
+        elif isinstance(event, StageEnded):
+            self._stage_ended(job, position)
+        else:
+            self._stage_changed(job, position, event.tasks)
+
+    def _job_arrived(self, application: str, message: JobMessage, *, is_new: bool = True) -> None:
+        """Add a job; without `is_new` it may have been in the system for long."""
+        job_id = message.job_id
+        if (application, job_id) in self.jobs or job_id in self._ended.get(application, ()):
+            raise ProtocolError(Code.DUPLICATE_JOB, f"job {job_id} has arrived before")
+        self._claim(application, 1, message.stages)
+        recurring = self._duration_model.look_up(message.names, message.stages)
+        rows = self._duration_model.rows(message, recurring)
+        count = len(rows.specs)
+        # An open job gets as many free rows as it has stages, plus two, for stages to come.
+        spare = count + 2 if message.is_open else 0
+        self._make_room(1, count + spare, len(rows.children))
+        arrival_ms = min(message.arrival_ms + self._offset_of(application), self.clock_ms)
+        row = job_arrived(
+            self.state, rows.specs, rows.children, 0, count, rows.profile, arrival_ms, 1.0
+        )
+        self._now["num_stages"][0] += spare
+        job = LiveJob(
+            application,
+            job_id,
+            int(row),
+            arrival_ms,
+            message.is_open,
+            recurring,
+            [stage.stage_id for stage in message.stages],
+            rows.parents,
+            is_late=not is_new and self._is_past(arrival_ms),
+        )
+        self.jobs[job.key] = self.by_row[job.row] = job
+        # The stages without parents are runnable, or wait for their turn.
+        start = int(self._job["stage_start"][job.row])
+        if job.is_open:
+            hide_stage(self.state, start)
+        self._reveals.extend(start + root for root in rows.roots)
+        while self._reveals and not self._settings.follows_simulator:
+            root = self._reveals.popleft()
+            if self._stage["num_parents_unsaturated"][root] > 0:  # else its tasks have revealed it
+                reveal_stage(self.state, root)
+        self._catch_up(job, [message.stages[position] for position in rows.order])
+
+    def _claim(self, application: str, num_jobs: int, stages: tuple[StageMessage, ...]) -> None:
+        """Count more jobs and stages of an application, unless they are too many."""
+        num_edges = sum(len(set(stage.parents)) for stage in stages)
+        before = self._used.get(application, Room(0, 0, 0))
+        used = Room(before.jobs + num_jobs, before.stages + len(stages), before.edges + num_edges)
+        if not MOST.covers(used):
+            raise ProtocolError(
+                Code.TOO_LARGE,
+                f"application {application} has {used.jobs} jobs with {used.stages} stages and "
+                f"{used.edges} edges; at most {MOST.jobs}, {MOST.stages} and {MOST.edges} are "
+                "scheduled",
+            )
+        self._used[application] = used
+
+    def _catch_up(self, job: LiveJob, stages: Iterable[StageMessage]) -> None:
+        """Apply the progress that new stages already had when they were reported."""
+        for stage in stages:
+            if stage.started or stage.is_ended:
+                job.is_seen_whole = False
+            position = job.positions[stage.stage_id]
+            if job.key not in self.jobs:
+                return  # the stages before completed the job
+            if stage.started:
+                self._derive_all()
+                self._count_tasks(job, position, stage)
+            if stage.is_ended and job.key in self.jobs and position not in job.ended:
+                self._stage_ended(job, position)
+        self._derive_all()
+
+    def _tasks_reported(self, job: LiveJob, position: int, event: TasksReported) -> None:
+        """Refuse more starts than the stage has tasks, and more ends than tasks are running."""
+        num_tasks, started, finished = self._task_counts(self.stage_row(job, position))
+        num_running = started + event.started - finished
+        num_ended = event.finished + event.failed
+        where = f"job {job.job_id}, stage {event.stage_id}"
+        if started + event.started > num_tasks:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"{where}: {event.started} more tasks started, but {started} of {num_tasks} had "
+                "already",
+            )
+        if num_ended > num_running:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"{where}: {num_ended} tasks ended, but only {num_running} were running",
+            )
+        check_executed(where, event.finished, event.executed_ms)
+        self.counts.finished_tasks += event.finished
+        self.counts.failed_tasks += event.failed
+        if event.finished:
+            self._duration_model.tasks_finished(
+                job.recurring, position, event.finished, event.executed_ms
+            )
+        self._count_tasks(job, position, event, event.failed)
+
+    def _count_tasks(
+        self, job: LiveJob, position: int, told: TasksReported | StageMessage, failed: int = 0
+    ) -> None:
+        """Apply started, finished and failed tasks of a stage, in this order."""
+        row = self.stage_row(job, position)
+        finished = told.finished
+        if told.started:
+            finished -= self._start_tasks(row, told.started, finished)
+        if told.finished or failed:
+            tasks_ended(self.state, row, finished, failed, told.executed_ms)
+            job.worked_ms += told.executed_ms
+        has_all = self._stage["num_finished"][row] == self._stage["num_tasks"][row]
+        if told.finished and has_all and not self._settings.follows_simulator:
+            self._complete(job, position)
+
+    def _start_tasks(self, row: int, started: int, finished: int) -> int:
+        """Start tasks. Returns how many of the `finished` ones among them are counted as such."""
+        if self._stage["num_parents_unsaturated"][row] > 0:
+            # The stage runs, so it is runnable even if its parents have not ended here.
+            self._stage["num_parents_unfinished"][row] = 0
+            reveal_stage(self.state, row)
+            if row in self._reveals:
+                self._reveals.remove(row)
+        passed = min(started, finished) if started > _MANY_TASKS else 0
+        if passed:
+            num_tasks, num_started, num_finished = self._task_counts(row)
+            set_counts(self.state, row, num_tasks, num_started + passed, num_finished + passed)
+            job = self._stage["job"][row]
+            self._job["remaining_ms"][job] -= passed * self._stage["task_ms"][row]
+        left = started - passed
+        # More tasks may run than the cluster has cores: then rows are added that stand for none.
+        while left:
+            left -= int(tasks_started(self.state, row, left))
+            if left:
+                num_rows = min(MOST_RUNNING, 2 * len(self.state.executors) + left)
+                if num_rows == len(self.state.executors):
+                    raise ProtocolError(
+                        Code.TOO_LARGE, f"more than {MOST_RUNNING} tasks run in one cluster"
+                    )
+                self._use(with_more_cores(self.state, num_rows))
+        return passed
+
+    def _complete(self, job: LiveJob, position: int) -> None:
+        """End a stage whose tasks have all finished, and the job if it was the last stage."""
+        self._cached_orders.clear()
+        job.ended.add(position)
+        complete_stage(self.state, self.stage_row(job, position))
+        if self._job["completion_ms"][job.row] != NOT_YET:
+            self._derive_all()
+            self._remove(job)
+
+    def _stage_ended(self, job: LiveJob, position: int) -> None:
+        """End a stage that may have unfinished tasks: it was skipped or cancelled."""
+        row = self.stage_row(job, position)
+        num_tasks, _, finished = self._task_counts(row)
+        running = int(self._stage["num_bound"][row])
+        if finished < num_tasks:
+            if running:
+                tasks_ended(self.state, row, 0, running, 0)
+            if finished == 0:  # skipped: count it as one task without work
+                self._stage["task_ms"][row] = 0.0
+            set_counts(self.state, row, max(1, finished), max(1, finished), max(1, finished))
+            # When its parents end later, they must not reveal the stage again.
+            for name in ("num_parents_unsaturated", "num_parents_unfinished"):
+                self._stage[name][row] = 0
+            self._underived[job.key] = job
+        self._complete(job, position)
+
+    def _stage_changed(self, job: LiveJob, position: int, num_tasks: int) -> None:
+        row = self.stage_row(job, position)
+        _, started, finished = self._task_counts(row)
+        if num_tasks < started:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"job {job.job_id}: a stage changed to {num_tasks} tasks, but {started} have "
+                "already started",
+            )
+        set_counts(self.state, row, num_tasks, started, finished)
+        self._underived[job.key] = job
+        if finished == num_tasks:
+            self._complete(job, position)
+
+    def _stage_begun_again(self, job: LiveJob, position: int, num_again: int) -> None:
+        row = self.stage_row(job, position)
+        _, _, finished = self._task_counts(row)
+        # A stage that ended may have ended before all of its tasks had run.
+        if num_again > finished and position not in job.ended:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"job {job.job_id}: {num_again} finished tasks of a stage must run again, but only "
+                f"{finished} have finished",
+            )
+        job.ended.discard(position)
+        job.is_seen_whole = False
+        if finished:
+            rerun_tasks(self.state, row, min(finished, num_again))
+        if num_again > finished:
+            num_tasks, started, left = self._task_counts(row)
+            set_counts(self.state, row, num_tasks + num_again - finished, started, left)
+        if self._stage["task_ms"][row] == 0.0:
+            self._stage["task_ms"][row] = job.recurring.guess_ms
+        self._derive(job)
+
+    def _stages_added(self, job: LiveJob, stages: tuple[StageMessage, ...]) -> None:
+        self._claim(job.application, 0, stages)
+        num_old = len(job.stage_ids)
+        ids = [*job.stage_ids, *(stage.stage_id for stage in stages)]
+        if len(ids) > MOST_STAGES:  # `state` could not hold the job
+            raise ProtocolError(
+                Code.TOO_LARGE,
+                f"job {job.job_id} has {len(ids)} stages; at most {MOST_STAGES} are scheduled",
+            )
+        parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
+        # New stages, parents before children.
+        new = [place for place in checked_order(job.job_id, parents) if place >= num_old]
+        task_ms = self._duration_model.durations(job.recurring, stages, num_old)
+        self._make_room(0, len(stages), sum(map(len, parents)) + len(parents), job)
+        for stage, of_stage, duration_ms in zip(stages, parents[num_old:], task_ms, strict=True):
+            num_unfinished = sum(parent not in job.ended for parent in of_stage)
+            add_stage(self.state, job.row, stage.tasks, duration_ms, num_unfinished)
+        job.list_stages(ids, parents)
+        children: dict[int, list[int]] = {}
+        for place in range(num_old, len(ids)):
+            for parent in parents[place]:
+                children.setdefault(parent, []).append(self.stage_row(job, place))
+        for parent, rows in children.items():
+            self._add_children(self.stage_row(job, parent), rows)
+        self._derive(job)
+        hidden = self._rows_of(job.row).start if job.is_open else NO_STAGE
+        for run in self._runs():
+            stages_added(self.state, run, job.row, self.stage_row(job, num_old), hidden)
+        # New stages whose parents have all ended are runnable at once.
+        for place in new:
+            row = self.stage_row(job, place)
+            if self._stage["num_parents_unfinished"][row] == 0:
+                reveal_stage(self.state, row)
+        self._catch_up(job, [stages[place - num_old] for place in new])
+
+    def _add_children(self, row: int, new: list[int]) -> None:
+        """Give a stage more children.
+
+        The edges of one parent must be contiguous, so the parent gets a new range at the end of the
+        table.
+        """
+        start = int(self._stage["child_start"][row])
+        count = int(self._stage["num_children"][row])
+        first = int(self._now["num_edges"][0])
+        rows = [*self.state.children[start : start + count].tolist(), *new]
+        self.state.children[first : first + len(rows)] = rows
+        self._stage["child_start"][row] = first
+        self._stage["num_children"][row] = len(rows)
+        self._now["num_edges"][0] = first + len(rows)
+
+    def _derive_all(self) -> None:
+        """Bring up to date what stages that ended or changed have left behind."""
+        for job in self._underived.values():
+            self._derive(job)
+        self._underived.clear()
+
+    def _derive(self, job: LiveJob) -> None:
+        """Update what depends on the numbers and durations of the job's tasks, after a change.
+
+        The hidden stage of an open job comes first: the job's total work includes it.
+        """
+        if job.is_open:
+            rows = self._rows_of(job.row)
+            stages = self._stage
+            listed = slice(rows.start + 1, rows.stop)
+            known_ms = float((stages["num_tasks"][listed] * stages["task_ms"][listed]).sum())
+            tasks, task_ms = self._duration_model.hidden_stage(job.recurring, known_ms)
+            stages["num_tasks"][rows.start] = tasks
+            stages["task_ms"][rows.start] = task_ms
+        durations_changed(self.state, job.row)
+
+    def _job_ended(self, job: LiveJob, is_failed: bool) -> None:
+        is_whole = job.is_seen_whole and len(job.ended) == len(job.stage_ids)
+        job_ended(self.state, job.row)
+        if is_failed:
+            self.counts.failed_jobs += 1
+        else:
+            self._duration_model.job_finished(job.recurring, job.worked_ms if is_whole else None)
+        self._remove(job, is_failed=is_failed)
+
+    def _remove(self, job: LiveJob, *, is_failed: bool = False) -> None:
+        """Remove an ended job and report it; its rows are released with the next repacking."""
+        del self.jobs[job.key], self.by_row[job.row]
+        used = self._used[job.application]
+        self._used[job.application] = Room(
+            used.jobs - 1,
+            used.stages - len(job.stage_ids),
+            used.edges - sum(map(len, job.parents)),
+        )
+        ended = self._ended.setdefault(job.application, OrderedDict())
+        ended[job.job_id] = None
+        if len(ended) > _REMEMBERED:
+            ended.popitem(last=False)
+        if is_failed:
+            return
+        self.counts.finished_jobs += 1
+        if self._on_end is not None:
+            took_ms = self.clock_ms - job.arrival_ms
+            self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms, self._fair_ms(job)))
 
     # -- plans -------------------------------------------------------------------------------------
 
@@ -170,7 +554,7 @@ class Mirror(JobEvents):
         """Plan now, whether a plan is due or not."""
         plan = self.planning.plan(self.state)
         self._planned_ms = self.clock_ms
-        self._version += 1
+        self._cached_orders.clear()
         self.counts.plans += 1
         self.counts.fallbacks += plan.is_fallback
         if self._on_plan is not None:
@@ -196,68 +580,58 @@ class Mirror(JobEvents):
             limit=_limit(orders["limit"][row]),
         )
 
-    def orders_by_job(self) -> list[tuple[LiveJob, JobOrder]]:
-        """All jobs in the system with their orders, in order of arrival."""
+    def jobs_of(self, application: str) -> list[LiveJob]:
+        """The jobs of an application in the system, in order of arrival."""
         active = self.state.active[: self.num_jobs].tolist()
-        pairs = []
-        for row in active:
-            make_way()
-            pairs.append((self.by_row[row], self.order_of(row)))
-        return pairs
+        return [job for row in active if (job := self.by_row[row]).application == application]
 
     def orders(self, application: str) -> OrdersMessage:
         """The standing order of an application's jobs."""
-        version, cached = self._orders_cache.get(application, (-1, None))
-        if cached is not None and version == self._version:
-            return cached
-        orders = self._fresh_orders(application)
-        self._orders_cache[application] = self._version, orders
-        return orders
+        if application not in self._cached_orders:
+            self._cached_orders[application] = self._fresh_orders(application)
+        return self._cached_orders[application]
 
     def stages_of(self, application: str) -> dict[str, list[int]]:
         """By job id, the ids of the stages that have not ended."""
         return {
             job.job_id: [
-                stage_id
-                for position, stage_id in enumerate(job.stage_ids)
-                if position not in job.ended
+                stage_id for stage_id, place in job.positions.items() if place not in job.ended
             ]
-            for job, _ in self.orders_by_job()
-            if job.application == application
+            for job in self.jobs_of(application)
         }
 
     def _fresh_orders(self, application: str) -> OrdersMessage:
-        by_job = self.orders_by_job()
-        pairs = [(job, order) for job, order in by_job if job.application == application]
+        jobs = self.jobs_of(application)
+        orders = []
+        for job in jobs:
+            make_way()
+            orders.append(self.order_of(job.row))
+        tiers = self._job_order["tier"][self.state.active[: self.num_jobs]]
         return OrdersMessage(
             seq=None,
-            jobs=tuple(order for _, order in pairs),
-            stages=tuple(self._stage_orders(job for job, _ in pairs)),
-            other_tier=max((order.tier for _, order in by_job), default=0.0),
+            jobs=tuple(orders),
+            stages=tuple(self._stage_orders(jobs)),
+            other_tier=_finite(tiers.max()) if len(tiers) else 0.0,
             wake_ms=self.on_clock_of(application, self.wake_ms),
         )
 
     def _stage_orders(self, jobs: Iterable[LiveJob]) -> Iterable[StageOrder]:
         """Orders of the stages that have not ended and differ from the default."""
-        orders = np.asarray(self.state.stage_orders)
-        tiers = orders["tier"]
-        ranks = orders["rank"]
-        limits = orders["limit"]
-        used = int(self._now["num_stages"][0])
-        is_set = (tiers[:used] != 0.0) | (ranks[:used] != 0.0) | (limits[:used] != UNLIMITED)
+        orders = np.asarray(self.state.stage_orders)[: int(self._now["num_stages"][0])]
+        is_set = (orders["tier"] != 0.0) | (orders["rank"] != 0.0) | (orders["limit"] != UNLIMITED)
         if not is_set.any():
             return
         for job in jobs:
             first = self.stage_row(job, 0)
             for position in np.flatnonzero(is_set[first : first + len(job.stage_ids)]).tolist():
                 if position not in job.ended:
-                    row = first + position
+                    order = orders[first + position]
                     yield StageOrder(
                         job_id=job.job_id,
                         stage_id=job.stage_ids[position],
-                        tier=_finite(tiers[row]),
-                        rank=_finite(ranks[row]),
-                        limit=_limit(limits[row]),
+                        tier=_finite(order["tier"]),
+                        rank=_finite(order["rank"]),
+                        limit=_limit(order["limit"]),
                     )
 
 

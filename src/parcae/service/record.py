@@ -13,17 +13,19 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import orjson
+from pydantic import BaseModel, Field, ValidationError
 
-from parcae.base.errors import FormatError
-from parcae.base.loader import read_file, whole_number
+from parcae.base.errors import FormatError, problem
+from parcae.base.loader import read_file
 from parcae.base.texts import __version__, ms_from_s
+from parcae.service.learned import LearnedValues
 from parcae.service.pieces import make_way
 from parcae.service.protocol import (
     ClientMessage,
@@ -33,13 +35,10 @@ from parcae.service.protocol import (
     StateMessage,
     encode,
 )
-from parcae.service.session import Scope, Service, Session, Watcher
+from parcae.service.session import Service, Session, Watcher
 from parcae.workloads.durations import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
-FORMAT_VERSION = 3
-#: Version 2 has everything that was learned in the first line, which is read alike.
-_READABLE_VERSIONS = (2, FORMAT_VERSION)
 PART = ".part"
 #: A file that is larger than this is full.
 MAX_FILE_BYTES = 64 << 20
@@ -60,7 +59,7 @@ class _File:
 class Recorder(Watcher):
     """Writes every session to files in a folder.
 
-    A failed write ends the recording, never a session.
+    A failed write ends the recording, never a session: the service drops a watcher that fails.
 
     Raises:
         OSError: the folder cannot be created.
@@ -71,43 +70,39 @@ class Recorder(Watcher):
         self._folder = folder
         self._max_bytes = max_file_bytes
         self._files = dict[str, _File]()
-        self._is_broken = False
 
     @staticmethod
     def _key(session: Session) -> str:
-        return "cluster" if session.service.scope is Scope.CLUSTER else session.application
-
-    def opened(self, session: Session) -> None:
-        """Begin a file for the session, if it needs one."""
-        if self._key(session) not in self._files:
-            self._begin(session, self._key(session))
+        return session.application if session.service.sharing is None else "cluster"
 
     def received(self, session: Session, message: ClientMessage) -> None:
-        """Write a message of a client."""
+        """Write a message of a client; the first request begins the file."""
         if isinstance(message, StateMessage | Events):
+            if self._key(session) not in self._files:
+                self._begin(session, self._key(session))
             self._write_learned(session, message)
         self._write(session, b'"from":"client","message":' + encode(message))
 
     def sent(self, session: Session, message: ServerMessage) -> None:
         """Write a message of the service."""
-        if self._key(session) in self._files:
-            self._write(session, b'"from":"service","message":' + encode(message))
+        self._write(session, b'"from":"service","message":' + encode(message))
 
     def closed(self, session: Session) -> None:
         """End the file, unless other sessions still use it."""
         self._write(session, b'"from":"service","left":true')
-        if session.service.scope is not Scope.CLUSTER or not session.service.sessions:
+        if session.service.sharing is None or not session.service.sessions:
             self._end(self._key(session))
 
     def close(self) -> None:
         """End all files."""
-        for key in list(self._files):
-            self._end(key)
+        try:
+            for key in list(self._files):
+                self._end(key)
+        except OSError as error:  # the folder was removed, say
+            _LOG.error("the recording in %s ends with an error: %s", self._folder, error)
 
     def _begin(self, session: Session, key: str, last: _File | None = None) -> None:
         """Open the part of a recording that follows `last`, or the first; write its head."""
-        if self._is_broken:
-            return
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", key).lstrip(".")[:80] or "application"
         # All parts have the name of the first, by which they are found. A service that starts again
         # counts its sessions anew, so that only the time tells their recordings apart.
@@ -115,18 +110,13 @@ class Recorder(Watcher):
         stem = f"{began}-{name}-{session.name}"
         number = 1
         if last is not None:
-            stem = last.path.name.rpartition("-")[0]
+            stem = _stem(last.path)
             number = last.num_parts + 1
         path = self._folder / f"{stem}-{number:03d}.jsonl"
-        head = _head(session.service, key, number)
-        try:
-            # Unbuffered: after a crash the file has everything but a part of the last line.
-            stream = path.with_name(path.name + PART).open("wb", buffering=0)
-            _write_whole(stream, orjson.dumps(head) + b"\n")
-        except OSError as error:
-            self._give_up(error)
-            return
+        # Unbuffered: after a crash the file has everything but a part of the last line.
+        stream = path.with_name(path.name + PART).open("wb", buffering=0)
         self._files[key] = _File(path, stream, number)
+        _write_whole(stream, orjson.dumps(_head(session.service, key, number)) + b"\n")
 
     def _write(self, session: Session, line: bytes) -> None:
         key = self._key(session)
@@ -138,11 +128,7 @@ class Recorder(Watcher):
             orjson.dumps(session.application),
             line,
         )
-        try:
-            _write_whole(file.stream, whole)
-        except OSError as error:
-            self._give_up(error)
-            return
+        _write_whole(file.stream, whole)
         file.size += len(whole)
         if file.size > self._max_bytes:
             self._end(key)
@@ -172,20 +158,9 @@ class Recorder(Watcher):
 
     def _end(self, key: str) -> None:
         file = self._files.pop(key, None)
-        if file is None:
-            return
-        try:
+        if file is not None:
             file.stream.close()
             file.path.with_name(file.path.name + PART).rename(file.path)
-        except OSError as error:  # the folder was removed, say
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        _LOG.error("the recording in %s stops after an error: %s", self._folder, error)
-        self._is_broken = True
-        for file in self._files.values():
-            file.stream.close()
-        self._files.clear()
 
 
 def _write_whole(stream: BinaryIO, line: bytes) -> None:
@@ -196,7 +171,7 @@ def _write_whole(stream: BinaryIO, line: bytes) -> None:
 def _head(service: Service, key: str, number: int) -> dict[str, Any]:
     """The first line of part `number` of a recording."""
     return {
-        "parcae_recording": FORMAT_VERSION,
+        "parcae_recording": 3,
         "parcae": __version__,
         "policy": service.policy_name,
         "scope": service.scope.value,
@@ -219,18 +194,10 @@ def find_recordings(paths: Sequence[Path]) -> list[Path]:
             f"{paths[0]}: no recording in this folder; make one with "
             f"`parcae serve --record {paths[0]}`"
         )
-    stems = sorted(set(map(_stem, files)), key=_begun, reverse=True)
-    # The doctor's visits leave recordings, too, but without any job.
-    newest = next((stem for stem in stems if _has_state(files, stem)), stems[0])
+    newest = max(map(_stem, files), key=_begun)
     parts = [path for path in files if _stem(path) == newest]
     # Beyond 999 parts, names are longer.
     return sorted(parts, key=lambda path: (len(path.name.removesuffix(PART)), path.name))
-
-
-def _has_state(files: Sequence[Path], stem: str) -> bool:
-    """Whether a client of a recording sent its state."""
-    first = min((path for path in files if _stem(path) == stem), key=lambda path: path.name)
-    return b'"type":"state"' in _content(first)
 
 
 def _stem(path: Path) -> str:
@@ -244,6 +211,29 @@ def _begun(stem: str) -> tuple[str, int, str]:
     return stem.partition("-")[0], len(session), session
 
 
+class RecordedHead(BaseModel):
+    """What is read of the first line of a file."""
+
+    parcae_recording: Literal[3]
+    policy: str
+    application: str = ""
+    part: int = 1
+    wall_ms: int = 0
+    cores: int | None = Field(None, ge=1, le=MOST_EXECUTORS)
+    learned: LearnedValues = LearnedValues()
+
+
+class RecordedLine(BaseModel):
+    """A later line: a message, what was learned, or that the application left."""
+
+    wall_ms: int = Field(0, ge=0, lt=1 << 53)
+    application: str = ""
+    sender: Literal["client", "service"] = Field("service", alias="from")
+    message: dict[str, Any] = {}
+    learned: LearnedValues | None = None
+    left: bool = False
+
+
 @dataclass(frozen=True)
 class Recording:
     """A recording in memory: the head of its first file and the lines of all its files.
@@ -251,8 +241,8 @@ class Recording:
     `source` names the files in messages.
     """
 
-    head: dict[str, Any]
-    lines: list[dict[str, Any]]
+    head: RecordedHead
+    lines: list[RecordedLine]
     source: str = "recording"
 
 
@@ -261,28 +251,14 @@ def read_recording(*paths: Path) -> Recording:
     heads = []
     lines = []
     for path in paths:
-        rows = list(_rows(path))
-        if not rows or "parcae_recording" not in rows[0]:
-            raise FormatError(f"{path}: not a recording of `parcae serve --record`")
-        if rows[0]["parcae_recording"] not in _READABLE_VERSIONS:
-            raise FormatError(
-                f"{path}: recording version {rows[0]['parcae_recording']}; this Parcae reads "
-                f"{' and '.join(map(str, _READABLE_VERSIONS))}: update Parcae"
-            )
-        heads.append(_checked_head(path, rows[0]))
-        lines.extend(rows[1:])
+        first, *later = _content(path).split(b"\n")
+        heads.append(_parsed(RecordedHead, first, f"{path}:1"))
+        # What follows the last end of a line is incomplete: the service was killed as it wrote.
+        for number, line in enumerate(later[:-1], 2):
+            lines.append(_parsed(RecordedLine, line, f"{path}:{number}"))
     if not heads:
         raise FormatError("no recording is given; give its files, or their folder")
     return Recording(heads[0], lines, ", ".join(map(str, paths[:3])))
-
-
-def _checked_head(path: Path, head: dict[str, Any]) -> dict[str, Any]:
-    """The first line of a file, with the keys that are read."""
-    if not isinstance(head.get("policy"), str) or not isinstance(head.get("learned", {}), dict):
-        raise FormatError(f"{path}:1: no policy, or no learned durations; was the file edited?")
-    if head.get("cores") is not None:
-        whole_number(f"{path}:1: cores", head["cores"], 1, MOST_EXECUTORS)
-    return head
 
 
 def _content(path: Path) -> bytes:
@@ -295,17 +271,16 @@ def _content(path: Path) -> bytes:
         return read_file(path.with_name(path.name.removesuffix(PART)))
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    parts = _content(path).split(b"\n")
-    for number, part in enumerate(parts, 1):
-        if not part:
-            continue
-        try:
-            row = orjson.loads(part)
-        except orjson.JSONDecodeError:
-            if number == len(parts):
-                return  # incomplete: the service was killed while it wrote
-            raise FormatError(f"{path}:{number}: not a line of a recording") from None
-        if not isinstance(row, dict) or not isinstance(row.get("message", {}), dict):
-            raise FormatError(f"{path}:{number}: not a line of a recording")
-        yield row
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _parsed(kind: type[_Model], line: bytes, where: str) -> _Model:
+    try:
+        return kind.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the line"
+        raise FormatError(
+            f"{where}: not a line of a recording of this version of `parcae serve --record` "
+            f"({place}: {problem(first)})"
+        ) from None

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     ClientMessage,
+    Event,
     Events,
     Hello,
     JobArrived,
     JobEnded,
     JobMessage,
+    OrdersMessage,
     StageBegunAgain,
     StageChanged,
     StageEnded,
@@ -77,29 +79,28 @@ def simulated_client(
 
 
 def demonstrate(
-    port: int, client: SimulatedClient, times_faster: float, secret: bytes | None = None
+    port: int, simulated: SimulatedClient, times_faster: float, secret: bytes | None = None
 ) -> threading.Thread:
     """Run the client against the service on this machine, in a daemon thread."""
-    thread = threading.Thread(target=_play, args=(port, client, times_faster, secret), daemon=True)
+    begun_s = time.monotonic()
+
+    def play() -> None:
+        try:
+            with Client("127.0.0.1", port) as client:
+                client.greet(simulated.hello(), secret)
+                simulated.run(lambda message: paced(client, message))
+        except (OSError, ProtocolError) as error:
+            _LOG.info("the demonstration has stopped: %s", error)
+
+    def paced(client: Client, message: StateMessage | Events) -> OrdersMessage:
+        """Send a message when real time has caught up with the simulated clock."""
+        elapsed_s = (message.clock_ms - simulated.first_ms) / MS_PER_S
+        time.sleep(max(0.0, elapsed_s / times_faster - (time.monotonic() - begun_s)))
+        return client.orders(message)
+
+    thread = threading.Thread(target=play, daemon=True)
     thread.start()
     return thread
-
-
-def _play(port: int, simulated: SimulatedClient, times_faster: float, secret: bytes | None) -> None:
-    begun_s = time.monotonic()
-    try:
-        with Client("127.0.0.1", port) as client:
-            client.greet(simulated.hello(), secret)
-            simulated.apply_orders(client.orders(simulated.state()))
-            while (message := simulated.next_message()) is not None:
-                elapsed_s = (message.clock_ms - simulated.first_ms) / MS_PER_S
-                # Wait until real time has caught up with the simulated clock.
-                ahead_s = elapsed_s / times_faster - (time.monotonic() - begun_s)
-                if ahead_s > 0:
-                    time.sleep(ahead_s)
-                simulated.apply_orders(client.orders(message))
-    except (OSError, ProtocolError) as error:
-        _LOG.info("the demonstration has stopped: %s", error)
 
 
 #: Simulated time / real time of a demonstration.
@@ -224,11 +225,14 @@ def warm_up(service: Service) -> None:
     board = Board(service)
     service.watchers.append(board)
     session = service.open()
-    opening = (
+    messages: list[ClientMessage] = [
         Hello(protocol=PROTOCOL_VERSION, application_id="warm-up"),
         StateMessage(seq=1, clock_ms=0, cores=4, jobs=()),
-    )
-    messages: list[ClientMessage] = [*opening, *_warm_up_events()]
+    ]
+    messages += [
+        Events(seq=seq, clock_ms=2_000 * seq, cores=8 if seq > 3 else None, events=events)
+        for seq, events in enumerate(_warm_up_events(), 2)
+    ]
     for message in messages:
         for reply in session.receive(encode(message)):
             encode(reply)
@@ -239,41 +243,26 @@ def warm_up(service: Service) -> None:
     mirror.planning.plan_fairly(mirror.state)
 
 
-def _warm_up_events() -> tuple[Events, ...]:
+def _warm_up_events() -> Iterator[tuple[Event, ...]]:
     """Every kind of event, of an open job "a" and a closed job "b"."""
     stages = (StageMessage(stage_id=0, tasks=3), StageMessage(stage_id=1, tasks=2, parents=(0,)))
     job = JobMessage(job_id="a", names=("warm-up",), arrival_ms=0, stages=stages)
-    closed = JobMessage(job_id="b", names=("warm-up",), arrival_ms=0, is_open=False, stages=stages)
+    yield (
+        JobArrived(job=job),
+        JobArrived(job=job.model_copy(update={"job_id": "b", "is_open": False})),
+    )
+    first = TasksReported(job_id="a", stage_id=0)
     # More than there are free rows for behind the job: the rows of all jobs move.
-    more = (StageMessage(stage_id=number, tasks=2) for number in range(3, 20))
-    child = StageMessage(stage_id=2, tasks=2, parents=(0, 1))
-    added = StagesAdded(job_id="a", stages=(child, *more))
+    more = (StageMessage(stage_id=number, tasks=2, parents=(0, 1)) for number in range(2, 20))
+    yield first.model_copy(update={"started": 3}), StagesAdded(job_id="a", stages=tuple(more))
+    yield (first.model_copy(update={"finished": 2, "failed": 1, "executed_ms": 2}),)
     changed = StageChanged(job_id="a", stage_id=1, tasks=3)
+    yield first.model_copy(update={"started": 1}), changed
     again = StageBegunAgain(job_id="a", stage_id=0, tasks=1)
-    ended = StageEnded(job_id="a", stage_id=1)
-    failed = JobEnded(job_id="b", is_failed=True)
-    return (
-        Events(seq=2, clock_ms=1, events=(JobArrived(job=job), JobArrived(job=closed))),
-        Events(seq=3, clock_ms=2, events=(_warm_up_tasks(started=3), added)),
-        Events(seq=4, clock_ms=3, cores=8, events=(_warm_up_tasks(finished=2, failed=1),)),
-        Events(seq=5, clock_ms=4, events=(_warm_up_tasks(started=1), changed)),
-        Events(seq=6, clock_ms=5, events=(_warm_up_tasks(finished=1), again)),
-        Events(seq=7, clock_ms=6, events=(ended, JobEnded(job_id="a"))),
-        Events(seq=8, clock_ms=10_000),
-        Events(seq=9, clock_ms=10_001, events=(failed,)),
-    )
-
-
-def _warm_up_tasks(*, started: int = 0, finished: int = 0, failed: int = 0) -> TasksReported:
-    """Tasks of the first stage of job "a"."""
-    return TasksReported(
-        job_id="a",
-        stage_id=0,
-        started=started,
-        finished=finished,
-        failed=failed,
-        executed_ms=finished,
-    )
+    yield first.model_copy(update={"finished": 1, "executed_ms": 1}), again
+    yield StageEnded(job_id="a", stage_id=1), JobEnded(job_id="a")
+    yield ()
+    yield (JobEnded(job_id="b", is_failed=True),)
 
 
 def serve(
@@ -287,6 +276,13 @@ def serve(
     secret = read_secret(settings.secret_file) if settings.secret_file else None
     config = ServerConfig(settings.host, settings.port, secret, settings.tls_cert, settings.tls_key)
     config.ssl_context()  # raises an error now if the certificate cannot be used
+    demonstration = None
+    if settings.demo_jobs:
+        if settings.tls_cert is not None or settings.host != "127.0.0.1":
+            raise ConfigError(
+                "--demo runs on 127.0.0.1 without TLS; leave out --host and --tls-cert"
+            )
+        demonstration = simulated_client(workload, settings.demo_jobs, settings.num_cores)
     learned_file = LearnedFile(settings.learned) if settings.learned else None
     learned = learned_file.learned if learned_file else None
     service = make_service(settings, workload, learned, policy_for)
@@ -299,7 +295,7 @@ def serve(
                 settings,
                 Server(service, config),
                 on_ready,
-                _demonstration(settings, workload, config),
+                demonstration,
                 learned_file,
             )
         )
@@ -321,22 +317,6 @@ def _check_no_loop() -> None:
     )
 
 
-def _demonstration(
-    settings: ServeSettings, workload: Workload, config: ServerConfig
-) -> Callable[[int], None]:
-    """A function that starts the demonstration on a port; it does nothing without `demo_jobs`."""
-    if not settings.demo_jobs:
-        return lambda port: None
-    if settings.tls_cert is not None or settings.host != "127.0.0.1":
-        raise ConfigError("--demo runs on 127.0.0.1 without TLS; leave out --host and --tls-cert")
-    client = simulated_client(workload, settings.demo_jobs, settings.num_cores)
-
-    def begin(port: int) -> None:
-        demonstrate(port, client, _DEMO_TIMES_FASTER, config.secret)
-
-    return begin
-
-
 async def _save_often(learned_file: LearnedFile) -> None:
     """Write learned durations from time to time, without blocking the server."""
     while True:
@@ -348,7 +328,7 @@ async def _serve(
     settings: ServeSettings,
     server: Server,
     on_ready: Callable[[int, int | None], None],
-    begin: Callable[[int], None],
+    demonstration: SimulatedClient | None,
     learned_file: LearnedFile | None,
 ) -> None:
     saving = asyncio.create_task(_save_often(learned_file)) if learned_file is not None else None
@@ -362,7 +342,8 @@ async def _serve(
         if admin is not None:
             await admin.start()
         on_ready(server.port, admin.port if admin is not None else None)
-        begin(server.port)
+        if demonstration is not None:
+            demonstrate(server.port, demonstration, _DEMO_TIMES_FASTER, server.config.secret)
         await server.run_until_stopped(settings.for_s)
     finally:
         if saving is not None:

@@ -174,6 +174,7 @@ class Service:
     sharing: Sharing | None = None
     predicts_fair: bool = False
     watchers: list[Watcher] = field(default_factory=list)
+    now_s: Callable[[], float] = time.monotonic
     sessions: dict[str, Session] = field(default_factory=dict, init=False)  # by application
     # By application; if all share one cluster, its only key is "".
     mirrors: dict[str, Mirror] = field(default_factory=dict, init=False)
@@ -209,6 +210,7 @@ class Service:
             counts=self.counts,
             on_plan=self._planned if self.watchers else None,
             on_end=self._ended if self.watchers else None,
+            now_s=self.now_s,
         )
 
     def key_of(self, application: str) -> str:

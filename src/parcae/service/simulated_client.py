@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parcae.base.errors import ConfigError
@@ -23,15 +23,18 @@ from parcae.service.protocol import (
     JobArrived,
     JobEnded,
     JobMessage,
+    JobOrder,
     OrdersMessage,
     StageEnded,
     StageMessage,
+    StageOrder,
     StagesAdded,
     StateMessage,
     TasksReported,
     new_nonce,
 )
 from parcae.workloads.dag import spark_roots
+from parcae.workloads.job import StageSpec
 from parcae.workloads.workload import JobSequence
 
 #: Duration of every task in ms, by (row of the job, index of the stage, number of the task).
@@ -50,28 +53,37 @@ def task_times(trace: Trace) -> dict[tuple[int, int, int], int]:
     }
 
 
-@dataclass
+@dataclass(eq=False)
 class _Job:
     """A job that has arrived and not ended."""
 
     row: int
-    job_id: str
+    sets: list[_TaskSet] = field(default_factory=list)
     num_running: int = 0
     num_complete: int = 0
 
+    @property
+    def job_id(self) -> str:
+        """Its id in messages."""
+        return str(self.row)
 
-@dataclass
+
+@dataclass(eq=False)
 class _TaskSet:
     """A stage of a job that has arrived."""
 
     job: _Job
     index: int
-    num_tasks: int
+    spec: StageSpec
+    children: Sequence[int]
     parents_left: int  # parents that have not completed
-    children: list[int]
     started: int = 0
     finished: int = 0
+    executed_ms: int = 0
     is_revealed: bool = False
+
+
+_DEFAULT = StageOrder(job_id="any", stage_id=0)
 
 
 @dataclass
@@ -97,16 +109,15 @@ class SimulatedClient:
         self._pushes = itertools.count()
         # Heap of running tasks: (end, push counter, task set, start).
         self._running: list[tuple[int, int, _TaskSet, int]] = []
-        self._sets: dict[tuple[int, int], _TaskSet] = {}
         self._jobs: dict[int, _Job] = {}
         self._next_arrival = 0
-        self._followups: deque[tuple[str, _TaskSet, int]] = deque()
-        self._tiers: dict[str, tuple[float, float, int | None]] = {}
-        self._stage_tiers: dict[tuple[str, int], tuple[float, float, int | None]] = {}
-        self._other_tier = 0.0
+        # Stages to be revealed, or complete if they are revealed.
+        self._followups: deque[_TaskSet] = deque()
+        self._other = JobOrder(job_id="any", tier=0.0)
+        self._job_orders: dict[str, JobOrder] = {}
+        self._stage_orders: dict[tuple[str, int], StageOrder] = {}
         self._wake_ms: int | None = None
-        self._outbox: deque[Events] = deque()
-        self._started: dict[tuple[int, int], int] = {}
+        self._started: Counter[_TaskSet] = Counter()
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -124,7 +135,7 @@ class SimulatedClient:
 
     def state(self) -> StateMessage:
         """The message with the whole state of the application."""
-        jobs = tuple(self._job_message(row, self._known_stages(row)) for row in self._jobs)
+        jobs = tuple(map(self._job_message, self._jobs.values()))
         self._started.clear()
         return StateMessage(
             seq=next(self._seq), clock_ms=self._now, cores=self.num_cores, jobs=jobs
@@ -134,43 +145,32 @@ class SimulatedClient:
     def _now(self) -> int:
         return self.first_ms + self.clock_ms
 
-    def _num_stages(self, row: int) -> int:
-        return len(self.sequence.jobs[row].stages)
-
-    def _known_stages(self, row: int) -> list[int]:
-        everything = range(self._num_stages(row))
-        return [i for i in everything if not self.is_open or self._sets[row, i].is_revealed]
-
-    def _name(self, row: int) -> str:
-        return self.sequence.jobs[row].name if self.names is None else self.names[row]
-
-    def _job_message(self, row: int, stages: Sequence[int]) -> JobMessage:
+    def _job_message(self, job: _Job) -> JobMessage:
+        name = self.sequence.jobs[job.row].name if self.names is None else self.names[job.row]
+        known = [one for one in job.sets if one.is_revealed or not self.is_open]
         return JobMessage(
-            job_id=str(row),
+            job_id=job.job_id,
             # Tables of stages may have longer names than the protocol.
-            names=(self._name(row)[:LONGEST_NAME],),
-            arrival_ms=self.first_ms + int(self.sequence.arrival_ms[row]),
+            names=(name[:LONGEST_NAME],),
+            arrival_ms=self.first_ms + int(self.sequence.arrival_ms[job.row]),
             is_open=self.is_open,
-            stages=tuple(self._stage_message(row, index, stages) for index in stages),
+            stages=tuple(map(self._stage_message, known)),
         )
 
-    def _stage_message(self, row: int, index: int, known: Sequence[int]) -> StageMessage:
-        spec = self.sequence.jobs[row].stages[index]
-        task_set = self._sets[row, index]
-        executed_ms = sum(
-            end_ms - start_ms
-            for job, stage, _, start_ms, end_ms in (self.tasks if task_set.finished else ())
-            if (job, stage) == (row, index) and end_ms <= self.clock_ms
-        )
+    def _stage_message(self, task_set: _TaskSet) -> StageMessage:
+        spec = task_set.spec
+        sets = task_set.job.sets
         return StageMessage(
-            stage_id=index,
+            stage_id=task_set.index,
             tasks=spec.num_tasks,
-            parents=tuple(parent for parent in spec.parents if parent in known),
+            parents=tuple(
+                parent for parent in spec.parents if sets[parent].is_revealed or not self.is_open
+            ),
             input_bytes=int(spec.input_bytes) or None,
             started=task_set.started,
             finished=task_set.finished,
-            executed_ms=executed_ms,
-            is_ended=task_set.finished == task_set.num_tasks,
+            executed_ms=task_set.executed_ms,
+            is_ended=task_set.finished == spec.num_tasks,
         )
 
     def _message(self, *events: Event) -> Events:
@@ -185,187 +185,152 @@ class SimulatedClient:
         follow-ups.
         """
         if self._started:
-            return self._message(*self._starts())
-        while True:
-            other_ms = self._next_other_ms()
-            end_ms = self._running[0][0] if self._running else None
-            now_ms = self.clock_ms if self._followups else None
-            times = [time_ms for time_ms in (other_ms, end_ms, now_ms) if time_ms is not None]
-            if not times:
-                return None
-            earliest = min(times)
-            self.clock_ms = max(self.clock_ms, earliest)
-            if other_ms == earliest:
-                return self._other()
-            if end_ms == earliest:
-                return self._end_task()
-            message = self._follow_up()
-            if message is not None:
-                return message
-
-    def _starts(self) -> Iterator[Event]:
-        for (row, index), count in self._started.items():
-            yield TasksReported(job_id=str(row), stage_id=index, started=count)
-        self._started.clear()
+            started = [
+                TasksReported(job_id=one.job.job_id, stage_id=one.index, started=count)
+                for one, count in self._started.items()
+            ]
+            self._started.clear()
+            return self._message(*started)
+        other_ms = self._next_other_ms()
+        end_ms = self._running[0][0] if self._running else None
+        now_ms = self.clock_ms if self._followups else None
+        times = [time_ms for time_ms in (other_ms, end_ms, now_ms) if time_ms is not None]
+        if not times:
+            return None
+        earliest = min(times)
+        self.clock_ms = max(self.clock_ms, earliest)
+        if other_ms == earliest:
+            return self._other_event()
+        if end_ms == earliest:
+            return self._end_task()
+        if self._followups[0].is_revealed:
+            return self._message(*self._complete())
+        self._followups.popleft().is_revealed = True
+        return self._message()
 
     def _next_other_ms(self) -> int | None:
         """Time of the next arrival or wake-up, or None."""
         times = []
         if self._next_arrival < self.sequence.num_jobs:
             times.append(int(self.sequence.arrival_ms[self._next_arrival]))
-        is_over = (
-            self._next_arrival == self.sequence.num_jobs
-            and not self._running
-            and not self._followups
-        )
-        if self._wake_ms is not None and not (is_over and not self._jobs):
+        if self._wake_ms is not None and (times or self._jobs):
             times.append(max(self._wake_ms, self.clock_ms + 1))
         return min(times, default=None)
 
-    def _other(self) -> Events:
+    def _other_event(self) -> Events:
         """Fire an arrival or, if none is due, the wake-up."""
         row = self._next_arrival
         if row < self.sequence.num_jobs and int(self.sequence.arrival_ms[row]) == self.clock_ms:
             self._next_arrival += 1
-            return self._message(self._arrive(row))
+            return self._message(JobArrived(job=self._job_message(self._arrive(row))))
         self._wake_ms = None
         return self._message()
 
-    def _arrive(self, row: int) -> JobArrived:
+    def _arrive(self, row: int) -> _Job:
         spec = self.sequence.jobs[row]
-        self._jobs[row] = job = _Job(row, str(row))
-        for index, stage in enumerate(spec.stages):
-            self._sets[row, index] = _TaskSet(
-                job, index, stage.num_tasks, len(stage.parents), list(spec.children[index])
-            )
-        roots = spark_roots([stage.parents for stage in spec.stages])
-        for root in roots:
-            self._reveal_root(self._sets[row, root])
-        known = sorted(roots) if self.is_open else list(range(len(spec.stages)))
-        return JobArrived(job=self._job_message(row, known))
-
-    def _reveal_root(self, task_set: _TaskSet) -> None:
-        if self.follows_simulator:
-            self._followups.append(("reveal", task_set, task_set.job.row))
-        else:
-            task_set.is_revealed = True
+        self._jobs[row] = job = _Job(row)
+        job.sets = [
+            _TaskSet(job, index, stage, spec.children[index], len(stage.parents))
+            for index, stage in enumerate(spec.stages)
+        ]
+        for root in spark_roots([stage.parents for stage in spec.stages]):
+            if self.follows_simulator:
+                self._followups.append(job.sets[root])
+            else:
+                job.sets[root].is_revealed = True
+        return job
 
     def _end_task(self) -> Events:
         end_ms, _, task_set, start_ms = heapq.heappop(self._running)
         task_set.finished += 1
+        task_set.executed_ms += end_ms - start_ms
         task_set.job.num_running -= 1
-        event = TasksReported(
-            job_id=task_set.job.job_id,
-            stage_id=task_set.index,
-            finished=1,
-            executed_ms=end_ms - start_ms,
-        )
-        if task_set.finished == task_set.num_tasks:
-            self._followups.append(("complete", task_set, task_set.job.row))
+        events: list[Event] = [
+            TasksReported(
+                job_id=task_set.job.job_id,
+                stage_id=task_set.index,
+                finished=1,
+                executed_ms=end_ms - start_ms,
+            )
+        ]
+        if task_set.finished == task_set.spec.num_tasks:
+            self._followups.append(task_set)
             if not self.follows_simulator:
-                more = self._complete()
-                return self._message(event, *more)
-        return self._message(event)
-
-    def _follow_up(self) -> Events | None:
-        """Fire the oldest follow-up: reveal a stage or complete one."""
-        kind, task_set, _ = self._followups[0]
-        if kind == "reveal":
-            self._followups.popleft()
-            task_set.is_revealed = True
-            return self._message()
-        return self._message(*self._complete())
+                events += self._complete()
+        return self._message(*events)
 
     def _complete(self) -> list[Event]:
         """Complete the stage of the oldest follow-up, and its job if it was the last stage."""
-        _, task_set, row = self._followups.popleft()
+        task_set = self._followups.popleft()
         job = task_set.job
         events: list[Event] = [StageEnded(job_id=job.job_id, stage_id=task_set.index)]
         job.num_complete += 1
-        revealed = self._reveal_children(task_set)
-        if self.is_open and revealed:
-            known = self._known_stages(row)
-            stages = tuple(self._stage_message(row, index, known) for index in sorted(revealed))
-            events.append(StagesAdded(job_id=job.job_id, stages=stages))
-        if job.num_complete == self._num_stages(row):
-            events.append(JobEnded(job_id=job.job_id))
-            self._remove(row)
-        return events
-
-    def _remove(self, row: int) -> None:
-        del self._jobs[row]
-        for index in range(self._num_stages(row)):
-            del self._sets[row, index]
-
-    def _reveal_children(self, task_set: _TaskSet) -> list[int]:
-        """Count a completed parent, and return the children that became runnable."""
         revealed = []
-        for child in task_set.children:
-            child_set = self._sets[task_set.job.row, child]
+        for child in sorted(task_set.children):
+            child_set = job.sets[child]
             child_set.parents_left -= 1
             if child_set.parents_left == 0:
                 child_set.is_revealed = True
-                revealed.append(child)
-        return revealed
+                revealed.append(child_set)
+        if self.is_open and revealed:
+            stages = tuple(map(self._stage_message, revealed))
+            events.append(StagesAdded(job_id=job.job_id, stages=stages))
+        if job.num_complete == len(job.sets):
+            events.append(JobEnded(job_id=job.job_id))
+            del self._jobs[job.row]
+        return events
 
     # -- orders ------------------------------------------------------------------------------------
 
     def apply_orders(self, orders: OrdersMessage) -> None:
         """Put the order into force, and start tasks by it on the free cores."""
         self._wake_ms = None if orders.wake_ms is None else orders.wake_ms - self.first_ms
-        self._other_tier = orders.other_tier
-        self._tiers = {job.job_id: (job.tier, job.weight, job.limit) for job in orders.jobs}
-        self._stage_tiers = {
-            (s.job_id, s.stage_id): (s.tier, s.rank, s.limit) for s in orders.stages
-        }
+        self._other = JobOrder(job_id="any", tier=orders.other_tier)
+        self._job_orders = {order.job_id: order for order in orders.jobs}
+        self._stage_orders = {(one.job_id, one.stage_id): one for one in orders.stages}
         self._dispatch()
 
     def _dispatch(self) -> None:
         """An offer round: sort the task sets once, and let each start as many tasks as allowed."""
         free = self.num_cores - len(self._running)
-        if free == 0:
-            return
         ready = [
             task_set
-            for task_set in self._sets.values()
-            if task_set.is_revealed and task_set.started < task_set.num_tasks
+            for job in self._jobs.values()
+            for task_set in job.sets
+            if free > 0 and task_set.is_revealed and task_set.started < task_set.spec.num_tasks
         ]
         for task_set in sorted(ready, key=self._key):
-            count = min(free, self._num_allowed(task_set))
+            count = max(0, min(free, self._num_allowed(task_set)))
             for _ in range(count):
                 self._start(task_set)
-            free -= max(0, count)
-            if free == 0:
-                break
+            free -= count
+
+    def _orders_of(self, task_set: _TaskSet) -> tuple[JobOrder, StageOrder]:
+        job_id = task_set.job.job_id
+        stage = self._stage_orders.get((job_id, task_set.index), _DEFAULT)
+        return self._job_orders.get(job_id, self._other), stage
 
     def _num_allowed(self, task_set: _TaskSet) -> int:
         """How many tasks the set may start, by the limits of its job and its stage."""
-        job = task_set.job
-        job_limit = self._tiers.get(job.job_id, (0.0, 0.0, None))[2]
-        stage = (job.job_id, task_set.index)
-        stage_limit = self._stage_tiers.get(stage, (0.0, 0.0, None))[2]
-        count = task_set.num_tasks - task_set.started
-        if job_limit is not None:
-            count = min(count, job_limit - job.num_running)
-        if stage_limit is not None:
-            count = min(count, stage_limit - (task_set.started - task_set.finished))
+        job, stage = self._orders_of(task_set)
+        count = task_set.spec.num_tasks - task_set.started
+        if job.limit is not None:
+            count = min(count, job.limit - task_set.job.num_running)
+        if stage.limit is not None:
+            count = min(count, stage.limit - (task_set.started - task_set.finished))
         return count
 
     def _key(self, task_set: _TaskSet) -> tuple[float, float, int, float, int]:
         """The sorting key of a task set, as `OrdersMessage` defines it."""
-        tier, weight, _ = self._tiers.get(task_set.job.job_id, (self._other_tier, 0.0, None))
-        stage_tier, rank, _ = self._stage_tiers.get(
-            (task_set.job.job_id, task_set.index), (0.0, 0.0, None)
-        )
-        share = task_set.job.num_running / weight if weight > 0 else 0.0
-        return tier + stage_tier, share, task_set.job.row, rank, task_set.index
+        job, stage = self._orders_of(task_set)
+        share = task_set.job.num_running / job.weight if job.weight > 0 else 0.0
+        return job.tier + stage.tier, share, task_set.job.row, stage.rank, task_set.index
 
     def _start(self, task_set: _TaskSet) -> None:
-        task = task_set.started
+        task = (task_set.job.row, task_set.index, task_set.started)
         task_set.started += 1
         task_set.job.num_running += 1
-        key = (task_set.job.row, task_set.index)
-        self._started[key] = self._started.get(key, 0) + 1
-        end_ms = self.clock_ms + self.times[task_set.job.row, task_set.index, task]
+        self._started[task_set] += 1
+        end_ms = self.clock_ms + self.times[task]
         heapq.heappush(self._running, (end_ms, next(self._pushes), task_set, self.clock_ms))
-        self.tasks.append((task_set.job.row, task_set.index, task, self.clock_ms, end_ms))
+        self.tasks.append((*task, self.clock_ms, end_ms))

@@ -7,7 +7,7 @@ of fair sharing. Open jobs have free rows behind their stages, for stages to com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ from parcae.cluster.state import (
     VirtualRun,
     World,
     allocate,
-    allocate_virtual,
     select,
 )
 from parcae.service.pieces import make_way
@@ -34,9 +33,6 @@ Rows = npt.NDArray[np.int64]
 _LATEST = 130
 #: Number of ended jobs that keep their rows for a virtual run; if there are more, the oldest go.
 _MOST_VIRTUAL = 1_000
-_ROOM_JOBS = 256
-_ROOM_STAGES = 1_024
-_ROOM_EDGES = 1_024
 
 
 class Room(NamedTuple):
@@ -52,7 +48,7 @@ class Room(NamedTuple):
 
 
 #: Size of the tables of a new cluster.
-FIRST_ROOM = Room(_ROOM_JOBS, _ROOM_STAGES, _ROOM_EDGES)
+FIRST_ROOM = Room(256, 1_024, 1_024)
 
 
 def empty_state(num_cores: int, room: Room) -> ClusterState:
@@ -76,9 +72,7 @@ class Repacked(NamedTuple):
     stages: Rows  # int64[old number of stages], new row of each stage
 
 
-def kept_jobs(
-    state: ClusterState, runs: list[VirtualRun], is_dropped: Callable[[int], bool]
-) -> Rows:
+def kept_jobs(state: ClusterState, runs: list[VirtualRun], dropped: Collection[int]) -> Rows:
     """The rows of the jobs that must stay, ascending."""
     num_jobs = int(state.now.num_jobs[0])
     keeps = np.asarray(state.jobs["completion_ms"][:num_jobs]) == NOT_YET
@@ -89,61 +83,62 @@ def kept_jobs(
     late = np.flatnonzero(is_member & ~keeps)
     keeps[late[-_MOST_VIRTUAL:]] = True
     keeps[max(0, num_jobs - _LATEST) :] = True
-    rows = np.flatnonzero(keeps)
-    return np.array([row for row in rows.tolist() if not is_dropped(row)], np.int64)
+    keeps[list(dropped)] = False
+    return np.flatnonzero(keeps)
 
 
-def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: Room) -> Repacked:
-    """Copy the cluster with some of its jobs into new tables."""
+def ranges(starts: Rows, counts: Rows) -> Rows:
+    """The numbers of several ranges, one range after the other."""
+    return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+
+
+def stages_of(state: ClusterState, jobs: Rows) -> Rows:
+    """The rows of the stages of some jobs."""
+    columns = np.asarray(state.jobs)[jobs]
+    return ranges(columns["stage_start"], columns["num_stages"])
+
+
+def repack(state: ClusterState, kept: Rows, spare: Rows, room: Room) -> Repacked:
+    """Copy the cluster with some of its jobs into new tables, with `spare` rows behind each job."""
     new = empty_state(len(state.executors), room)
-    job_map, stage_map, num_stages = _new_rows(state, kept, spare)
-    _copy_rows(state, new, job_map, stage_map)
-    num_edges = _copy_edges(state, new, stage_map)
+    counts = np.asarray(state.jobs["num_stages"])[kept]
+    ends = np.cumsum(counts + spare)
+    starts = ends - spare - counts
+    old_stages = stages_of(state, kept)
+    stages = ranges(starts, counts)
+    job_map = np.full(int(state.now.num_jobs[0]), NO_JOB, np.int64)
+    job_map[kept] = np.arange(len(kept))
+    stage_map = np.full(int(state.now.num_stages[0]), NO_STAGE, np.int64)
+    stage_map[old_stages] = stages
+    for name in ("jobs", "job_orders", "contenders"):
+        getattr(new, name)[: len(kept)] = getattr(state, name)[kept]
+    for name in ("stages", "stage_orders"):
+        getattr(new, name)[stages] = getattr(state, name)[old_stages]
+    new.jobs["stage_start"][: len(kept)] = starts
+    new.stages["job"][stages] = np.repeat(np.arange(len(kept)), counts)
+    # The edges of one parent stay contiguous.
+    num_children = np.asarray(state.stages["num_children"])[old_stages]
+    edges = ranges(np.asarray(state.stages["child_start"])[old_stages], num_children)
+    new.children[: len(edges)] = stage_map[state.children[edges]]
+    new.stages["child_start"][stages] = np.cumsum(num_children) - num_children
     new.now[0] = state.now[0]
     new.now.num_jobs[0] = len(kept)
-    new.now.num_stages[0] = num_stages
-    new.now.num_edges[0] = num_edges
+    new.now.num_stages[0] = ends[-1] if len(kept) else 0
+    new.now.num_edges[0] = len(edges)
     new.sources[0] = state.sources[0]
-    for name in ("pools", "classes"):
+    for name in ("pools", "classes", "executors"):
         getattr(new, name)[:] = getattr(state, name)
-    _copy_executors(state, new, job_map, stage_map)
-    _copy_guard_run(state, new, job_map, stage_map)
+    for name, mapping in (("job", job_map), ("stage", stage_map)):
+        column = new.executors[name]  # -1: no job, no stage
+        column[column >= 0] = mapping[column[column >= 0]]
+    copy_virtual(guard_run(state), guard_run(new), job_map, stage_map)
     _copy_active(state, new, job_map)
     return Repacked(new, job_map, stage_map)
 
 
-def _new_rows(
-    state: ClusterState, kept: Rows, spare: Callable[[int], int]
-) -> tuple[Rows, Rows, int]:
-    """The new row of every old job and of every old stage, and the number of new stage rows."""
-    job_map = np.full(int(state.now.num_jobs[0]), NO_JOB, np.int64)
-    stage_map = np.full(int(state.now.num_stages[0]), NO_STAGE, np.int64)
-    job_map[kept] = np.arange(len(kept))
-    starts = state.jobs["stage_start"]
-    counts = state.jobs["num_stages"]
-    next_stage = 0
-    for row in kept.tolist():
-        make_way()
-        count = int(counts[row])
-        start = int(starts[row])
-        stage_map[start : start + count] = np.arange(next_stage, next_stage + count)
-        next_stage += count + spare(row)
-    return job_map, stage_map, next_stage
-
-
-def _copy_executors(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
-    new.executors[:] = state.executors
-    for name, mapping in (("job", job_map), ("stage", stage_map)):
-        column = new.executors[name]  # -1: no job, no stage
-        column[column >= 0] = mapping[column[column >= 0]]
-
-
-def _copy_guard_run(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
-    for table in ("virtual_now", "virtual_jobs", "virtual_stages"):
-        getattr(new, table)[:] = 0
-    run = VirtualRun(new.virtual_now, new.virtual_jobs, new.virtual_stages)
-    old_run = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
-    copy_virtual(old_run, run, job_map, stage_map)
+def guard_run(state: ClusterState) -> VirtualRun:
+    """The virtual run of the guard."""
+    return VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
 
 
 def _copy_active(state: ClusterState, new: ClusterState, job_map: Rows) -> None:
@@ -152,42 +147,10 @@ def _copy_active(state: ClusterState, new: ClusterState, job_map: Rows) -> None:
     active = active[active != NO_JOB]
     new.active[: len(active)] = active
     new.now.num_active[0] = len(active)
-    new.contest[:] = NO_JOB
     new.contenders["front"] = NO_STAGE
     for job in active.tolist():
         make_way()
         refresh_contender(new, job)
-
-
-def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
-    jobs = np.flatnonzero(job_map >= 0)
-    stages = np.flatnonzero(stage_map >= 0)
-    for name in ("jobs", "job_orders", "contenders"):
-        getattr(new, name)[job_map[jobs]] = getattr(state, name)[jobs]
-    for name in ("stages", "stage_orders"):
-        getattr(new, name)[stage_map[stages]] = getattr(state, name)[stages]
-    jobs = jobs[np.asarray(state.jobs["num_stages"][jobs]) > 0]
-    first = np.asarray(state.jobs["stage_start"][jobs])
-    new.jobs["stage_start"][job_map[jobs]] = stage_map[first]
-    new.stages["job"][stage_map[stages]] = job_map[np.asarray(state.stages["job"][stages])]
-
-
-def _copy_edges(state: ClusterState, new: ClusterState, stage_map: Rows) -> int:
-    """Copy the edges, those of one parent contiguously. Returns their number."""
-    num_edges = 0
-    starts = state.stages["child_start"]
-    counts = state.stages["num_children"]
-    for stage in np.flatnonzero(stage_map >= 0).tolist():
-        make_way()
-        count = int(counts[stage])
-        start = int(starts[stage])
-        row = stage_map[stage]
-        new.children[num_edges : num_edges + count] = stage_map[
-            state.children[start : start + count]
-        ]
-        new.stages["child_start"][row] = num_edges
-        num_edges += count
-    return num_edges
 
 
 def copy_virtual(old: VirtualRun, new: VirtualRun, job_map: Rows, stage_map: Rows) -> None:
@@ -205,11 +168,6 @@ def copy_virtual(old: VirtualRun, new: VirtualRun, job_map: Rows, stage_map: Row
     new.now[0] = old.now[0]
     new.now.num_jobs[0] = len(jobs)
     new.now.num_members[0] = len(rows)
-
-
-def new_virtual(room: Room) -> VirtualRun:
-    """An empty virtual run."""
-    return allocate_virtual(room.jobs, room.stages)
 
 
 def grown(room: Room, needed: Room) -> Room:

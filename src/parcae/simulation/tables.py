@@ -282,7 +282,7 @@ def _guesses(workload: Workload, specs: npt.NDArray[np.void]) -> npt.NDArray[np.
     return guesses
 
 
-def _spec_rows(job: JobSpec, first_edge: int) -> tuple[list[tuple[Any, ...]], list[int]]:
+def spec_rows(job: JobSpec, first_edge: int) -> tuple[list[tuple[Any, ...]], list[int]]:
     """(STAGE_SPEC rows of the job's stages, their child stages); edges count from `first_edge`."""
     downstream = job.downstream_ms([stage.work_ms for stage in job.stages])
     rows: list[tuple[Any, ...]] = []
@@ -333,7 +333,7 @@ def _build(
     durations: list[tuple[int, int, int, int, int]] = []
     roots = [spark_roots([stage.parents for stage in job.stages]) for job in workload.jobs]
     for job in workload.jobs:
-        rows, job_children = _spec_rows(job, len(children))
+        rows, job_children = spec_rows(job, len(children))
         specs.extend(rows)
         children.extend(job_children)
         durations.extend(builder.durations_row(stage.durations) for stage in job.stages)

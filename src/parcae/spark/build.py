@@ -13,8 +13,9 @@ import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.base.errors import ConfigError, InputError
 from parcae.base.files import user_caches
@@ -37,28 +38,18 @@ _IMPORT = re.compile(r"^import ([\w.]+\.(\w+));", re.MULTILINE)
 _PRIVATE = re.compile(r'\b(\w+)\s*\.class\s*(?:,|\.\s*getDeclared\w+\()\s*"(\w+)"')
 
 
-@dataclass(frozen=True)
-class JarNote:
-    """The description of a jar of the plugin, from its manifest."""
+class JarNote(BaseModel):
+    """The description of a jar of the plugin: lines of its manifest."""
 
-    version: str
-    scala: str
-    spark: str
-    java: int
-    sources: str
-    private_members: tuple[str, ...]
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    def lines(self) -> dict[str, str]:
-        """The lines of the manifest, by name."""
-        return {
-            "Implementation-Title": "parcae-spark",
-            "Implementation-Version": self.version,
-            "Parcae-Scala": self.scala,
-            "Parcae-Spark": self.spark,
-            "Parcae-Java": str(self.java),
-            "Parcae-Sources": self.sources,
-            "Parcae-Private-Members": " ".join(self.private_members),
-        }
+    version: str = Field(alias="Implementation-Version")
+    scala: str = Field(alias="Parcae-Scala")
+    spark: str = Field(alias="Parcae-Spark")
+    java: int = Field(alias="Parcae-Java")
+    sources: str = Field(alias="Parcae-Sources")
+    #: Separated by blanks.
+    private_members: str = Field(alias="Parcae-Private-Members")
 
 
 def plugin_folder() -> Path:
@@ -102,7 +93,7 @@ def sources_hash(folder: Path) -> str:
     return digest.hexdigest()[:_HASH_DIGITS]
 
 
-def private_members(folder: Path) -> tuple[str, ...]:
+def private_members(folder: Path) -> list[str]:
     """Spark's members that the sources access by reflection, as "package.Class#member", sorted."""
     members = set()
     for path in java_sources(folder / "src"):
@@ -111,7 +102,7 @@ def private_members(folder: Path) -> tuple[str, ...]:
         for name, member in _PRIVATE.findall(text):
             if imported.get(name, "").startswith("org.apache.spark."):
                 members.add(f"{imported[name]}#{member}")
-    return tuple(sorted(members))
+    return sorted(members)
 
 
 def compile_java(sources: list[Path], target: Path, class_path: str) -> None:
@@ -137,7 +128,7 @@ def compile_plugin(spark: SparkHome, jar: Path) -> None:
         spark=spark.version,
         java=JAVA_RELEASE,
         sources=sources_hash(folder),
-        private_members=private_members(folder),
+        private_members=" ".join(private_members(folder)),
     )
     jar.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder as the jar, so that moving the finished jar is one step.
@@ -156,8 +147,9 @@ def compile_plugin(spark: SparkHome, jar: Path) -> None:
 
 
 def _write_jar(jar: Path, note: JarNote, files: Mapping[str, Path]) -> None:
-    lines = [_manifest_line(name, value) for name, value in note.lines().items()]
-    manifest = _manifest_line("Manifest-Version", "1.0") + "".join(lines) + "\r\n"
+    head = {"Manifest-Version": "1.0", "Implementation-Title": "parcae-spark"}
+    lines = {**head, **note.model_dump(by_alias=True)}
+    manifest = "".join(_manifest_line(f"{name}: {value}") for name, value in lines.items()) + "\r\n"
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), manifest)
         # Sorted, so that the order of the entries is always the same.
@@ -167,14 +159,11 @@ def _write_jar(jar: Path, note: JarNote, files: Mapping[str, Path]) -> None:
             archive.writestr(entry, path.read_bytes())
 
 
-def _manifest_line(name: str, value: str) -> str:
+def _manifest_line(text: str) -> str:
     """A line of a manifest; a long one continues on further lines, which start with a blank."""
-    text = f"{name}: {value}"
-    parts = [text[:_MANIFEST_WIDTH]]
-    rest = text[_MANIFEST_WIDTH:]
-    step = _MANIFEST_WIDTH - 1
-    parts += [rest[at : at + step] for at in range(0, len(rest), step)]
-    return "\r\n ".join(parts) + "\r\n"
+    starts = range(_MANIFEST_WIDTH, len(text), _MANIFEST_WIDTH - 1)
+    rest = [text[at : at + _MANIFEST_WIDTH - 1] for at in starts]
+    return "\r\n ".join([text[:_MANIFEST_WIDTH], *rest]) + "\r\n"
 
 
 def read_jar_note(jar: Path) -> JarNote:
@@ -185,14 +174,7 @@ def read_jar_note(jar: Path) -> JarNote:
         # A line break before a blank continues the line.
         unfolded = text.replace("\r\n ", "").splitlines()
         lines = dict(line.split(": ", 1) for line in unfolded if ": " in line)
-        return JarNote(
-            version=lines["Implementation-Version"],
-            scala=lines["Parcae-Scala"],
-            spark=lines["Parcae-Spark"],
-            java=int(lines["Parcae-Java"]),
-            sources=lines["Parcae-Sources"],
-            private_members=tuple(lines["Parcae-Private-Members"].split()),
-        )
+        return JarNote.model_validate(lines)
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no manifest of the plugin"
         advice = "take the one that `parcae spark jar` prints"

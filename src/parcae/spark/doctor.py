@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -9,10 +10,10 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pydantic.dataclasses
 
@@ -73,16 +74,11 @@ class CheckResult(StrEnum):
     WRONG = "wrong"
 
 
-@dataclass(frozen=True)
-class Check:
-    """One line of the doctor's report.
+OK, WARNING, WRONG = CheckResult
 
-    Args:
-        name: what was checked, e.g. "java".
-        state: the result.
-        text: what was found, and where.
-        advice: what to do; empty if nothing is to be done.
-    """
+
+class Check(NamedTuple):
+    """One line of the doctor's report: what was found, where, and what to do (empty: nothing)."""
 
     name: str
     state: CheckResult
@@ -91,12 +87,11 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """The fields by name; the name is under "check"."""
-        return {
-            "check": self.name,
-            "state": str(self.state),
-            "text": self.text,
-            "advice": self.advice,
-        }
+        return {"check": self.name, **self._asdict()}
+
+
+#: A check without its name.
+Finding = tuple[CheckResult, str, str]
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
@@ -122,35 +117,39 @@ class CheckTarget:
 def examine(target: CheckTarget) -> Iterator[Check]:
     """Run all checks; yields each as soon as it is done.
 
-    Example: `all(check.state is not State.WRONG for check in examine(Target()))`.
+    Example: `all(check.state is not CheckResult.WRONG for check in examine(CheckTarget()))`.
     """
+    spark = jar = None
     try:
-        spark = find_spark(target.spark_home)
-        spark.check_supported()
+        found = find_spark(target.spark_home)
+        found.check_supported()
     except ConfigError as error:
         yield _wrong("spark", error)
-        spark = None
+    else:
+        spark = found
+        yield Check("spark", OK, f"{spark.version} for Scala {spark.scala} in {spark.path}")
     # Without a Spark, the checks that do not need one run all the same.
-    jar = None
+    settings = SparkDefaults()
     if spark:
-        yield Check(
-            "spark", CheckResult.OK, f"{spark.version} for Scala {spark.scala} in {spark.path}"
-        )
-        jar, check = _check_jar(spark)
+        settings = SparkDefaults.of(spark)
+        jar = find_jar(spark)
+        check = _guarded("jar", lambda: _judge_jar(spark, jar))
         yield check
+        if check.state is WRONG:  # what such a jar needs and has is not looked at
+            jar = None
     if spark and jar:
         yield _guarded("members", lambda: _check_members(spark, jar))
     yield _guarded("java", lambda: _check_java(spark, jar))
-    settings = SparkDefaults.of(spark) if spark else SparkDefaults()
     if spark:
-        yield from _check_settings(spark, settings, jar)
+        for finding in _check_settings(spark, settings, jar):
+            yield Check("settings", *finding)
     files, service = _planner(target, settings)
     if files.get(_POLICY) or not service:
         yield _guarded("policy", lambda: _check_policy(files.get(_POLICY)))
     if service:
-        secret = files.get(_SECRET)
-        tls_ca = files.get(_TLS_CA)
-        yield _guarded("service", lambda: _check_service(service, secret, tls_ca))
+        yield _guarded(
+            "service", lambda: _check_service(service, files.get(_SECRET), files.get(_TLS_CA))
+        )
     if target.is_run and spark and jar:
         conf = {name: str(path.resolve()) for name, path in files.items()}
         if service:
@@ -164,75 +163,56 @@ def _planner(target: CheckTarget, settings: SparkDefaults) -> tuple[dict[str, Pa
     Options of the command come first, then Spark's own settings.
     """
     values = settings.values
-    options = {_POLICY: target.policy, _SECRET: target.secret_file, _TLS_CA: target.tls_ca}
-    paths = {name: option or _path(values.get(name)) for name, option in options.items()}
-    files = {name: path for name, path in paths.items() if path}
+    files = {
+        name: option or Path(values[name])
+        for name, option in (
+            (_POLICY, target.policy),
+            (_SECRET, target.secret_file),
+            (_TLS_CA, target.tls_ca),
+        )
+        if option or values.get(name)
+    }
     return files, target.service or values.get(_SERVICE)
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 def _wrong(name: str, error: InputError | OSError) -> Check:
     """A failed check with an error's message, which says what to do."""
     if isinstance(error, OSError):
-        return Check(
-            name, CheckResult.WRONG, f"{error.filename}: {error.strerror}", "name another file"
-        )
-    return Check(name, CheckResult.WRONG, " ".join(str(error).split()))
+        return Check(name, WRONG, f"{error.filename}: {error.strerror}", "name another file")
+    return Check(name, WRONG, " ".join(str(error).split()))
 
 
-def _guarded(name: str, check: Callable[[], Check]) -> Check:
+def _guarded(name: str, check: Callable[[], Finding]) -> Check:
     """Run a check; an error of the input becomes a failed check."""
     try:
-        return check()
+        return Check(name, *check())
     except (InputError, OSError) as error:
         return _wrong(name, error)
 
 
-def _check_jar(spark: SparkHome) -> tuple[Path | None, Check]:
-    jar = find_jar(spark)
+def _judge_jar(spark: SparkHome, jar: Path | None) -> Finding:
+    """Check whether a jar is for this Spark's Scala line and from this version of Parcae."""
     if jar is None:
         text = f"none for Spark {spark.version} (Scala {spark.scala})"
         advice = "install a wheel of Parcae that has it, or run `parcae spark build` (needs a JDK)"
-        return None, Check("jar", CheckResult.WRONG, text, advice)
-    check = _judge_jar("jar", spark, jar)
-    # What a wrong jar needs and has is not looked at.
-    return (None if check.state is CheckResult.WRONG else jar), check
-
-
-def _judge_jar(name: str, spark: SparkHome, jar: Path) -> Check:
-    """Check whether a jar is for this Spark's Scala line and from this version of Parcae."""
-    try:
-        note = read_jar_note(jar)
-    except ConfigError as error:
-        return _wrong(name, error)
+        return WRONG, text, advice
+    note = read_jar_note(jar)
     advice = "take the jar that `parcae spark jar` prints"
     text = f"{jar}: Parcae {note.version}, Scala {note.scala}, compiled against {note.spark}"
     if note.scala != spark.scala:
-        return Check(
-            name, CheckResult.WRONG, f"{text}; this Spark needs Scala {spark.scala}", advice
-        )
+        return WRONG, f"{text}; this Spark needs Scala {spark.scala}", advice
     if note.version != __version__:
-        return Check(name, CheckResult.WARNING, f"{text}; this is Parcae {__version__}", advice)
-    return Check(name, CheckResult.OK, text)
+        return WARNING, f"{text}; this is Parcae {__version__}", advice
+    return OK, text, ""
 
 
-@dataclass(frozen=True)
-class JarFit:
-    """How a jar of the plugin fits a Spark."""
-
-    num_checked: int
-    missing: tuple[str, ...]
-
-
-def check_fit(jar: Path, spark_jars: Path) -> JarFit:
+def check_fit(jar: Path, spark_jars: Path) -> tuple[int, list[str]]:
     """Look up everything that the plugin uses in the folder of Spark's jars: the jar can do it.
 
-    Java checks the same, but only when it runs the code that uses a member.
+    Java checks the same, but only when it runs the code that uses a member. Returns how many
+    members were looked up, and those that are missing.
     """
-    members = read_jar_note(jar).private_members
+    members = read_jar_note(jar).private_members.split()
     class_path = ":".join(map(str, [jar, *sorted(spark_jars.glob("*.jar"))]))
     done = subprocess.run(
         [find_java(), _FIT_CLASS, *members],
@@ -249,7 +229,7 @@ def check_fit(jar: Path, spark_jars: Path) -> JarFit:
             "the plugin again (`parcae spark build --fresh`)"
         )
     count, *missing = done.stdout.splitlines()
-    return JarFit(int(count), tuple(missing))
+    return int(count), missing
 
 
 def known_settings(jar: Path) -> frozenset[str]:
@@ -259,24 +239,21 @@ def known_settings(jar: Path) -> frozenset[str]:
     return frozenset(found.decode() for each in contents for found in _SETTING.findall(each))
 
 
-def _check_members(spark: SparkHome, jar: Path) -> Check:
+def _check_members(spark: SparkHome, jar: Path) -> Finding:
     try:
         find_java()
     except ConfigError:  # which the check of Java reports
         text = "what the plugin uses of Spark was not looked up, since that needs a Java"
-        return Check("members", CheckResult.WARNING, text, "install one, and run this again")
-    fit = check_fit(jar, spark.jars)
-    if not fit.missing:
-        text = f"Spark has all {fit.num_checked} classes and members that the plugin uses"
-        return Check("members", CheckResult.OK, text)
-    shown = "; ".join(fit.missing[:_SHOWN_MISSING])
-    text = f"Spark lacks {len(fit.missing)} of {fit.num_checked} that the plugin uses: {shown}"
-    return Check(
-        "members", CheckResult.WRONG, text, "run `parcae spark build --fresh`, or report it"
-    )
+        return WARNING, text, "install one, and run this again"
+    num_checked, missing = check_fit(jar, spark.jars)
+    if not missing:
+        return OK, f"Spark has all {num_checked} classes and members that the plugin uses", ""
+    shown = "; ".join(missing[:_SHOWN_MISSING])
+    text = f"Spark lacks {len(missing)} of {num_checked} that the plugin uses: {shown}"
+    return WRONG, text, "run `parcae spark build --fresh`, or report it"
 
 
-def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
+def _check_java(spark: SparkHome | None, jar: Path | None) -> Finding:
     java = find_java()
     release = java_release(java)
     text = f"{release} ({java})"
@@ -290,143 +267,122 @@ def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
     advice = "install another one, and set JAVA_HOME to it"
     if release < needed:
         why = f"Spark {spark.version} with the plugin" if spark else "the plugin"
-        return Check("java", CheckResult.WRONG, f"{text}; {why} needs {needed} or newer", advice)
+        return WRONG, f"{text}; {why} needs {needed} or newer", advice
     if spark and release > newest:
         text += f"; the documents of Spark {spark.version} name {newest} as the newest"
-        return Check("java", CheckResult.WARNING, text, advice)
-    return Check("java", CheckResult.OK, text)
+        return WARNING, text, advice
+    return OK, text, ""
 
 
-def _check_settings(spark: SparkHome, settings: SparkDefaults, jar: Path | None) -> Iterator[Check]:
-    name = "settings"
+def _check_settings(
+    spark: SparkHome, settings: SparkDefaults, jar: Path | None
+) -> Iterator[Finding]:
     if settings.path is None:
-        text = "no spark-defaults.conf: every application brings its own settings"
-        yield Check(name, CheckResult.OK, text)
+        yield OK, "no spark-defaults.conf: every application brings its own settings", ""
         return
     where = str(settings.path)
     # Spark also loads every jar in its own folder.
     paths = [*settings.class_path(), *spark.jars.iterdir()]
     jars = [path for path in paths if _JAR_NAME.fullmatch(path.name)]
-    yield _check_named(where, settings, jars, jar)
+    # Whether the settings name the plugin, and one of the jars that Spark loads has it.
+    if PLUGIN_CLASS not in settings.plugins:
+        text = f"{where}: {PLUGINS} does not name {PLUGIN_CLASS}"
+        yield WARNING, text, "add it, or give it to spark-submit by --conf"
+    elif jars:
+        yield OK, f"{where} names the plugin and {jars[0]}", ""
+    else:
+        text = f"{where} names the plugin and no jar: every application fails as it starts"
+        yield WRONG, text, f"set {CLASS_PATH} to {jar or 'the jar'}"
     for path in jars:
         if path != jar:
-            yield _judge_jar(name, spark, path)
+            yield _guarded("settings", partial(_judge_jar, spark, path))[1:]
     if len(jars) > 1:
         text = f"the driver's class path has {len(jars)} jars of the plugin; the first one counts"
-        yield Check(name, CheckResult.WARNING, text, "leave one of them")
-    for text, state, advice in _clashes(settings.values, jar):
-        yield Check(name, state, f"{where}: {text}", advice)
+        yield WARNING, text, "leave one of them"
+    for state, text, advice in _clashes(settings.values, jar):
+        yield state, f"{where}: {text}", advice
 
 
-def _check_named(where: str, settings: SparkDefaults, jars: list[Path], jar: Path | None) -> Check:
-    """Whether the settings name the plugin, and one of the jars that Spark loads has it."""
-    is_named = PLUGIN_CLASS in settings.plugins
-    if is_named and not jars:
-        text = f"{where} names the plugin and no jar: every application fails as it starts"
-        return Check("settings", CheckResult.WRONG, text, f"set {CLASS_PATH} to {jar or 'the jar'}")
-    if is_named:
-        return Check("settings", CheckResult.OK, f"{where} names the plugin and {jars[0]}")
-    text = f"{where}: {PLUGINS} does not name {PLUGIN_CLASS}"
-    return Check(
-        "settings", CheckResult.WARNING, text, "add it, or give it to spark-submit by --conf"
-    )
-
-
-def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str, CheckResult, str]]:
-    """Settings that conflict with the plugin, as (text, state, advice)."""
+def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[Finding]:
+    """Settings that conflict with the plugin."""
     master = values.get("spark.master", "")
     if master.startswith(("local-parcae", "spark-parcae")):
-        advice = "write the plain master, e.g. local[4] or spark://HOST:PORT"
-        yield (
-            f"spark.master is {master}, which starts another scheduler of Parcae",
-            CheckResult.WRONG,
-            advice,
-        )
+        text = f"spark.master is {master}, which starts another scheduler of Parcae"
+        yield WRONG, text, "write the plain master, e.g. local[4] or spark://HOST:PORT"
     if values.get("spark.submit.deployMode") == "cluster":
-        advice = "make sure that the driver's machine has the jar and the policy file"
         text = "spark.submit.deployMode is cluster: the driver runs on another machine"
-        yield text, CheckResult.WARNING, advice
+        yield WARNING, text, "make sure that the driver's machine has the jar and the policy file"
     yield from _clashes_of_pools(values)
     for name, (least, most) in _WHOLE_NUMBERS.items():
-        text = values.get(name, str(least))
+        value = values.get(name, str(least))
         # Spark's own times have units ("5s"), the plugin's have none.
-        if not re.fullmatch("[0-9]{1,9}", text) or not least <= int(text) <= most:
-            what = f"{name} is {text}, with which the plugin follows no service"
-            yield what, CheckResult.WRONG, f"set it to a whole number from {least} to {most}"
+        if not re.fullmatch("[0-9]{1,9}", value) or not least <= int(value) <= most:
+            text = f"{name} is {value}, with which the plugin follows no service"
+            yield WRONG, text, f"set it to a whole number from {least} to {most}"
     own = sorted(key for key in values if key.startswith("spark.parcae."))
     if jar is None or not own:
         return
-    try:
+    # A damaged class is named by the check of the members.
+    with contextlib.suppress(ConfigError):
         known = known_settings(jar)
-    except ConfigError:  # a damaged class, which the check of the members names
-        return
-    for unknown in own:
-        if unknown not in known:
-            yield (
-                f"the plugin has no setting {unknown}",
-                CheckResult.WARNING,
-                "correct or remove it",
-            )
+        for unknown in (name for name in own if name not in known):
+            yield WARNING, f"the plugin has no setting {unknown}", "correct or remove it"
 
 
-def _clashes_of_pools(values: Mapping[str, str]) -> Iterator[tuple[str, CheckResult, str]]:
-    """Settings of pools that do not do what they say, as (text, state, advice)."""
+def _clashes_of_pools(values: Mapping[str, str]) -> Iterator[Finding]:
+    """Settings of pools that do not do what they say."""
     how = values.get(_POOLS, "")
     is_fair = values.get("spark.scheduler.mode", "FIFO").upper() == "FAIR"
     has_file = "spark.scheduler.allocation.file" in values
     if how not in ("", "keep", "replace"):
         text = f"{_POOLS} is {how}, with which the plugin stays off"
-        yield text, CheckResult.WRONG, "set it to keep or replace, or leave it out"
+        yield WRONG, text, "set it to keep or replace, or leave it out"
     elif how == "keep" and not is_fair:
         text = f"{_POOLS} is keep and spark.scheduler.mode is not FAIR: the plugin stays off"
-        yield text, CheckResult.WRONG, "set spark.scheduler.mode to FAIR"
+        yield WRONG, text, "set spark.scheduler.mode to FAIR"
     elif has_file and not is_fair:
         text = "spark.scheduler.mode is not FAIR, so Spark does not use your pools"
-        yield text, CheckResult.WARNING, "set spark.scheduler.mode to FAIR"
+        yield WARNING, text, "set spark.scheduler.mode to FAIR"
     elif has_file and how == "replace":
-        text = "the plugin's order overrides your pools"
-        yield (
-            text,
-            CheckResult.WARNING,
-            f"leave {_POOLS} out if weights and minimum shares must hold",
-        )
+        advice = f"leave {_POOLS} out if weights and minimum shares must hold"
+        yield WARNING, "the plugin's order overrides your pools", advice
 
 
-def _check_policy(path: Path | None) -> Check:
+def _check_policy(path: Path | None) -> Finding:
     if path is None:
         advice = f"write one with `parcae export`, give it with --policy, and set {_POLICY}"
-        return Check(
-            "policy", CheckResult.WARNING, "no policy file is named, nor a service", advice
-        )
+        return WARNING, "no policy file is named, nor a service", advice
     policy = read_policy(path)
     days = (time.time() - path.stat().st_mtime) / _SECONDS_A_DAY
     age = "written today" if days < 1 else f"written {days:.0f} days ago"
     jobs = "1 job" if len(policy.jobs) == 1 else f"{len(policy.jobs)} jobs"
     text = f"{path}: {policy.policy}, version {policy.version}, {jobs}, {age}"
     if not policy.jobs:
-        advice = "make one from your own event logs: docs/spark.md"
-        return Check("policy", CheckResult.WARNING, f"{text}; it knows no job", advice)
-    return Check("policy", CheckResult.OK, text)
+        return (
+            WARNING,
+            f"{text}; it knows no job",
+            "make one from your own event logs: docs/spark.md",
+        )
+    return OK, text, ""
 
 
-def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) -> Check:
+def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) -> Finding:
     """Check that the service accepts the plugin, and that the plugin would accept the service."""
     secret = read_short(secret_file).rstrip() if secret_file else None
     if secret is not None and not secret:
         raise ConfigError(f"{secret_file} is empty, and the plugin stays off: write the secret")
-    greeting = greet(service, secret, tls_ca)
-    text = f"{service} schedules by {greeting.policy}"
-    if secret and not greeting.has_secret:
+    welcome = greet(service, secret, tls_ca)
+    text = f"{service} schedules by {welcome.policy}"
+    if secret and welcome.mac is None:
         # The plugin asks every service for a proof, or anyone could give it orders.
         text = f"{text}, and asks for no secret: the plugin takes no orders from it"
-        advice = f"start it with --secret-file, or leave {_SECRET} out"
-        return Check("service", CheckResult.WRONG, text, advice)
-    return Check("service", CheckResult.OK, f"{text}, and takes the secret" if secret else text)
+        return WRONG, text, f"start it with --secret-file, or leave {_SECRET} out"
+    return OK, f"{text}, and takes the secret" if secret else text, ""
 
 
 def _check_run(
     spark: SparkHome, jar: Path, settings: SparkDefaults, conf: Mapping[str, str]
-) -> Check:
+) -> Finding:
     """Run a short query in a local Spark with the plugin, and check the plugin's log lines."""
     with tempfile.TemporaryDirectory(prefix="parcae-doctor-") as work:
         logging = Path(work) / "log4j2.properties"
@@ -441,9 +397,7 @@ def _check_run(
             "spark.ui.enabled": "false",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
         }
-        options = [
-            part for name, value in trial_conf.items() for part in ("--conf", f"{name}={value}")
-        ]
+        options = [f"--conf={name}={value}" for name, value in trial_conf.items()]
         submit = [str(spark.command("spark-submit")), "--master", "local[2]", *options]
         try:
             done = subprocess.run(
@@ -461,26 +415,18 @@ def _check_run(
     return _judge_run(done)
 
 
-def _reason(lines: list[str]) -> str:
-    """The first line with an error, or else the first line."""
-    errors = [line for line in lines if "Exception" in line or "Error" in line]
-    return " ".join((errors or lines)[:1])
-
-
-def _judge_run(done: subprocess.CompletedProcess[str]) -> Check:
+def _judge_run(done: subprocess.CompletedProcess[str]) -> Finding:
     """Judge the trial by its exit code, its output and the plugin's log lines."""
     lines = done.stderr.splitlines()
-    plugin_lines = [line.partition("parcae: ")[2] for line in lines if "parcae: " in line]
+    said = [line.partition("parcae: ")[2] for line in lines if "parcae: " in line]
     # A failed query counts more than what the plugin says.
-    off = [line for line in plugin_lines if line.startswith("off")]
     if done.returncode or _TRIAL_SAYS not in done.stdout:
-        text = f"a local Spark ended with {done.returncode}: {_reason(lines)}"
-        return Check("run", CheckResult.WRONG, text, _TRY_STOCK)
-    if off:
-        return Check("run", CheckResult.WRONG, f"the plugin says: {off[0]}", "see docs/spark.md")
-    if not any(line.startswith("on") for line in plugin_lines):
-        text = "the plugin says nothing in a local Spark"
-        return Check("run", CheckResult.WRONG, text, "please report it")
-    return Check(
-        "run", CheckResult.OK, f"a local Spark ran a query; the plugin says: {plugin_lines[0]}"
-    )
+        errors = [line for line in lines if "Exception" in line or "Error" in line]
+        reason = " ".join((errors or lines)[:1])
+        return WRONG, f"a local Spark ended with {done.returncode}: {reason}", _TRY_STOCK
+    for line in said:
+        if line.startswith("off"):
+            return WRONG, f"the plugin says: {line}", "see docs/spark.md"
+    if not any(line.startswith("on") for line in said):
+        return WRONG, "the plugin says nothing in a local Spark", "please report it"
+    return OK, f"a local Spark ran a query; the plugin says: {said[0]}", ""
