@@ -109,12 +109,9 @@ class ServerConfig:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost"
 
 
 def read_secret(path: Path) -> bytes:
@@ -199,21 +196,17 @@ async def _tidy_often() -> None:
         tidy()
 
 
-def _timed(session: Session, payload: bytes) -> tuple[list[ServerMessage], float]:
-    """Handle a message. Returns the replies, and the processor time that it took in s.
+def _timed(
+    session: Session, payload: bytes, loop: asyncio.AbstractEventLoop | None = None
+) -> tuple[list[ServerMessage], float]:
+    """Handle a message; in the second thread, with the `loop` for which it makes way.
 
-    Not the time on the clock: the thread may have waited for the other one.
+    Returns the replies, and the processor time that it took in s. Not the time on the clock: the
+    thread may have waited for the other one.
     """
     start_s = time.thread_time()
-    return session.receive(payload), time.thread_time() - start_s
-
-
-def _timed_apart(
-    loop: asyncio.AbstractEventLoop, session: Session, payload: bytes
-) -> tuple[list[ServerMessage], float]:
-    """The same in the second thread, which makes way for the event loop."""
-    with apart_from(loop):
-        return _timed(session, payload)
+    with apart_from(loop) if loop is not None else contextlib.nullcontext():
+        return session.receive(payload), time.thread_time() - start_s
 
 
 class Server:
@@ -281,7 +274,7 @@ class Server:
         is_shared = self.service.sharing is not None
         lock = self._cluster_lock if is_shared else asyncio.Lock()
         connection = _Connection(self.service.open(), reader, writer, self.config, lock)
-        connection.session.redirect(connection.push)
+        connection.session.outlet = connection.push
         self._connections[task] = connection
         try:
             await self._converse(connection)
@@ -345,26 +338,21 @@ class Server:
 
     async def _receive(self, connection: _Connection, payload: bytes) -> list[ServerMessage]:
         """Handle a message in the thread that it is fit for. Returns the replies."""
+        session = connection.session
         async with connection.lock:
             is_heavy = connection.is_heavy(payload)
             if is_heavy:
-                replies, took_s = await self._in_worker(connection.session, payload)
+                loop = asyncio.get_running_loop()
+                handling = loop.run_in_executor(self._worker, _timed, session, payload, loop)
+                try:
+                    replies, took_s = await asyncio.shield(handling)
+                except asyncio.CancelledError:
+                    await asyncio.wait([handling])
+                    raise
             else:
-                replies, took_s = _timed(connection.session, payload)
+                replies, took_s = _timed(session, payload)
             connection.charge(took_s, is_heavy=is_heavy)
         return replies
-
-    async def _in_worker(
-        self, session: Session, payload: bytes
-    ) -> tuple[list[ServerMessage], float]:
-        """Handle a message in the second thread; waits for it even if the task is cancelled."""
-        loop = asyncio.get_running_loop()
-        handling = loop.run_in_executor(self._worker, _timed_apart, loop, session, payload)
-        try:
-            return await asyncio.shield(handling)
-        except asyncio.CancelledError:
-            await asyncio.wait([handling])
-            raise
 
     def request_stop(self) -> None:
         """Make `run_until_stopped` return."""
@@ -373,11 +361,8 @@ class Server:
     async def run_until_stopped(self, for_s: float | None = None) -> None:
         """Serve until SIGTERM, Ctrl-C, `request_stop` or, if given, `for_s` seconds have passed."""
         tidying = asyncio.create_task(_tidy_often())
-        try:
-            async with asyncio.timeout(for_s):
-                await self._stopped.wait()
-        except TimeoutError:
-            pass
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), for_s)
         tidying.cancel()
         await self.stop()
 

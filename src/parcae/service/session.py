@@ -208,8 +208,8 @@ class Service:
                 predicts_fair=self.predicts_fair,
             ),
             counts=self.counts,
-            on_plan=self._planned if self.watchers else None,
-            on_end=self._ended if self.watchers else None,
+            on_plan=lambda mirror, plan: self.tell(lambda watcher: watcher.planned(mirror, plan)),
+            on_end=lambda job: self.tell(lambda watcher: watcher.ended(job)),
             now_s=self.now_s,
         )
 
@@ -225,12 +225,6 @@ class Service:
             except Exception:
                 _LOG.exception("%s failed and watches no longer", type(watcher).__name__)
                 self.watchers.remove(watcher)
-
-    def _planned(self, mirror: Mirror, plan: TimedPlan) -> None:
-        self.tell(lambda watcher: watcher.planned(mirror, plan))
-
-    def _ended(self, job: EndedJob) -> None:
-        self.tell(lambda watcher: watcher.ended(job))
 
     def enter(self, session: Session) -> None:
         """Register an opened session for its application; an older session of it is closed."""
@@ -310,7 +304,8 @@ class Session:
         self.service = service
         self.name = name
         self.pushed: list[ServerMessage] = []
-        self._push = push or self.pushed.append
+        #: Called with messages that are not replies.
+        self.outlet = push or self.pushed.append
         self._stage = _Stage.NEW
         self._hello: Hello | None = None
         self._nonce = ""
@@ -350,14 +345,10 @@ class Session:
         """The application's name, or its id if it has none."""
         return (self._hello.application_name or self._hello.application_id) if self._hello else ""
 
-    def redirect(self, push: Callable[[ServerMessage], None]) -> None:
-        """Call `push` with messages that are not replies, from now on."""
-        self._push = push
-
     def push(self, message: ServerMessage) -> None:
         """Send a message that is not a reply."""
         self._watch_sent(message)
-        self._push(message)
+        self.outlet(message)
 
     def push_if_new(self, orders: OrdersMessage) -> None:
         """Send orders, unless they mean the same as the last ones that were sent."""
@@ -377,12 +368,13 @@ class Session:
         try:
             message = decode_client_message(payload)
             seq = getattr(message, "seq", None)
-            replies = self._handle(message)
+            reply = self._handle(message)
         except ProtocolError as error:
-            replies = [self._refuse(error, seq)]
-        for reply in replies:
-            self._watch_sent(reply)
-        return replies
+            reply = self._refuse(error, seq)
+        if reply is None:
+            return []
+        self._watch_sent(reply)
+        return [reply]
 
     def refuse(self, error: ProtocolError) -> Error:
         """Close the session because of bytes that are not a message. Returns the error to send."""
@@ -412,7 +404,7 @@ class Session:
             self.needs_state = True
         return Error(code=code, message=str(error), then=then, seq=seq)
 
-    def _handle(self, message: ClientMessage) -> list[ServerMessage]:
+    def _handle(self, message: ClientMessage) -> ServerMessage | None:
         """Handle a decoded message by the stage of the session."""
         if self._stage is _Stage.NEW and isinstance(message, Hello):
             return self._greet(message)
@@ -424,16 +416,20 @@ class Session:
             )
         self.service.tell(lambda watcher: watcher.received(self, message))
         if isinstance(message, Ping):
-            return [Pong(seq=message.seq)]
+            return Pong(seq=message.seq)
         if isinstance(message, Bye):
             self.close()
-            return []
-        return [self._request(message)]
+            return None
+        start = time.perf_counter()
+        reply = self._carry_out(message)
+        took_ms = MS_PER_S * (time.perf_counter() - start)
+        self.service.tell(lambda watcher: watcher.answered(self, message, took_ms))
+        return reply
 
-    def _greet(self, hello: Hello) -> list[ServerMessage]:
+    def _greet(self, hello: Hello) -> ServerMessage:
         self._hello = hello
         if self.service.secret is None:
-            return [self._welcome(None)]
+            return self._welcome(None)
         if hello.nonce is None:
             raise ProtocolError(
                 Code.DENIED,
@@ -441,44 +437,29 @@ class Session:
             )
         self._nonce = new_nonce()
         self._stage = _Stage.CHALLENGED
-        return [Challenge(nonce=self._nonce)]
+        return Challenge(nonce=self._nonce)
 
-    def _verify(self, proof: Proof) -> list[ServerMessage]:
-        hello = self._hello
-        secret = self.service.secret
-        assert hello is not None
-        assert secret is not None
-        nonce = hello.nonce or ""
-        wanted = proof_mac(secret, "client", nonce, self._nonce, hello.application_id)
-        if not is_proof(proof.mac, wanted):
+    def _verify(self, proof: Proof) -> Welcome:
+        assert self._hello is not None
+        assert self.service.secret is not None
+        names = (self._hello.nonce or "", self._nonce, self.application)
+        if not is_proof(proof.mac, proof_mac(self.service.secret, "client", *names)):
             raise ProtocolError(
                 Code.DENIED, "the proof is wrong: client and service must share a secret"
             )
-        return [
-            self._welcome(proof_mac(secret, "service", nonce, self._nonce, hello.application_id))
-        ]
+        return self._welcome(proof_mac(self.service.secret, "service", *names))
 
     def _welcome(self, mac: str | None) -> Welcome:
         self._stage = _Stage.OPEN
         self._is_welcomed = True
         self.service.enter(self)
-        service = self.service
-        return Welcome(
-            protocol=PROTOCOL_VERSION, session=self.name, policy=service.policy_name, mac=mac
-        )
+        policy = self.service.policy_name
+        return Welcome(protocol=PROTOCOL_VERSION, session=self.name, policy=policy, mac=mac)
 
-    def _request(self, message: StateMessage | Events) -> ServerMessage:
-        start = time.perf_counter()
-        reply = self._carry_out(message)
-        took_ms = MS_PER_S * (time.perf_counter() - start)
-        self.service.tell(lambda watcher: watcher.answered(self, message, took_ms))
-        return reply
-
-    def _carry_out(self, message: StateMessage | Events) -> ServerMessage:
+    def _carry_out(self, message: StateMessage | Events) -> OrdersMessage:
         """Apply a request to the mirror, plan if needed, and return the new orders."""
-        service = self.service
         application = self.application
-        mirror = service.mirror_of(application)
+        mirror = self.service.mirror_of(application)
         try:
             with mirror.lock:
                 orders = self._orders_after(mirror, message)
@@ -486,7 +467,7 @@ class Session:
             raise
         except Exception:
             _LOG.exception("internal error while handling %s of %s", message.type, application)
-            service.forget(application)
+            self.service.forget(application)
             raise ProtocolError(
                 Code.INTERNAL, "internal error of the service (see its log); send state"
             ) from None
@@ -496,17 +477,16 @@ class Session:
     def _orders_after(self, mirror: Mirror, message: StateMessage | Events) -> OrdersMessage:
         """Apply a request to the mirror; returns the new orders of the application."""
         service = self.service
-        application = self.application
         try:
             self._apply(mirror, message)
-            service.share_out(mirror, application)
         except ProtocolError:
             # Events before the wrong one were applied: only a full state makes both sides agree.
-            mirror.forget(application)
+            mirror.forget(self.application)
             mirror.settle()
-            service.share_out(mirror, application)
+            service.share_out(mirror, self.application)
             raise
-        return service.orders_for(mirror, application)
+        service.share_out(mirror, self.application)
+        return service.orders_for(mirror, self.application)
 
     def _apply(self, mirror: Mirror, message: StateMessage | Events) -> None:
         if message.seq <= self._last_seq:
@@ -514,13 +494,13 @@ class Session:
                 Code.SEQUENCE, f"seq {message.seq} must be larger than the last, {self._last_seq}"
             )
         self._last_seq = message.seq
-        if self.needs_state and not isinstance(message, StateMessage):
-            raise ProtocolError(
-                Code.NO_STATE, "the service has no state of this application; send state"
-            )
         if isinstance(message, StateMessage):
             mirror.take_state(self.application, message)
             self.needs_state = False
+        elif self.needs_state:
+            raise ProtocolError(
+                Code.NO_STATE, "the service has no state of this application; send state"
+            )
         else:
             mirror.take_events(self.application, message)
         sharing = self.service.sharing

@@ -29,7 +29,8 @@ class Sharing:
     num_cores: int
     executor_cores: int = 1
     moving_delay_ms: int = 0
-    _given: dict[str, int] = field(default_factory=dict, init=False)
+    #: How many executors every application should have, by the last `share_out`.
+    executors: dict[str, int] = field(default_factory=dict, init=False)
     _taken_ms: dict[str, int] = field(default_factory=dict, init=False)
     # When an executor that an application waits for may be taken, by the cluster's clock.
     _wake_ms: int | None = field(default=None, init=False)
@@ -51,28 +52,21 @@ class Sharing:
 
         It keeps those executors until they are taken; later reports change nothing.
         """
-        self._given.setdefault(application, min(self.num_executors, cores // self.executor_cores))
+        self.executors.setdefault(
+            application, min(self.num_executors, cores // self.executor_cores)
+        )
 
     def forget(self, application: str) -> None:
         """Remove an application that ended; its executors become free."""
-        self._given.pop(application, None)
+        self.executors.pop(application, None)
         self._taken_ms.pop(application, None)
-
-    @property
-    def executors(self) -> dict[str, int]:
-        """How many executors every application should have, by the last `share_out`."""
-        return dict(self._given)
-
-    def executors_of(self, application: str) -> int:
-        """How many executors the application should have, by the last `share_out`."""
-        return self._given.get(application, 0)
 
     def completed(self, orders: OrdersMessage, mirror: Mirror, application: str) -> OrdersMessage:
         """The application's orders with its executors, and with when to share out again."""
         # Without an event the executors would stay where they are when the moving delay is over.
         wakes = (orders.wake_ms, mirror.on_clock_of(application, self._wake_ms))
         wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
-        executors = self.executors_of(application)
+        executors = self.executors.get(application, 0)
         return orders.model_copy(update={"executors": executors, "wake_ms": wake_ms})
 
     def share_out(self, mirror: Mirror) -> None:
@@ -81,10 +75,10 @@ class Sharing:
         An application loses executors only if another one has a right to them. It assigns every
         core of the cluster, so it is called once for a request, not for each application.
         """
-        wanted, ranks, minimum = self._wanted(mirror)
-        names = sorted({*wanted, *self._given}, key=lambda name: ranks.get(name, len(ranks)))
-        goal = self._goal(names, wanted, minimum)
-        given = {name: self._given.get(name, 0) for name in names}
+        wanted, served = self._wanted(mirror)
+        names = list(dict.fromkeys([*wanted, *self.executors]))
+        goal = self._goal(names, wanted, served)
+        given = {name: self.executors.get(name, 0) for name in names}
         free = self._cut_excess(names, given, goal)
         self._wake_ms = None
         for name in names:
@@ -93,7 +87,7 @@ class Sharing:
                     break
                 free = max(0, free - 1)
                 given[name] += 1
-        self._given = given
+        self.executors = given
 
     def _cut_excess(self, names: list[str], given: dict[str, int], goal: dict[str, int]) -> int:
         """Take back what applications report beyond the cluster's size, from the last ones first.
@@ -106,38 +100,30 @@ class Sharing:
             free += cut
         return free
 
-    def _wanted(self, mirror: Mirror) -> tuple[dict[str, int], dict[str, int], set[str]]:
+    def _wanted(self, mirror: Mirror) -> tuple[dict[str, int], set[str]]:
         """What the order in force means for the applications. Returns executors that each
-        application could use; the rank of each, by its first job in the order; the applications
-        that must get at least one executor.
+        application could use, by the order of their first jobs; the applications that must get at
+        least one executor.
         """
         state = mirror.state
         cores = np.zeros(len(state.jobs), np.int64)
         share_out_cores(state, self.num_cores, cores, np.zeros(len(state.stages), np.int64))
-        tiers = state.job_orders["tier"]
-        limits = state.job_orders["limit"]
-        jobs = sorted(mirror.jobs.values(), key=lambda job: (float(tiers[job.row]), job.row))
-        ranks: dict[str, int] = {}
-        for job in jobs:
-            ranks.setdefault(job.application, len(ranks))
-        wanted = dict.fromkeys(ranks, 0)
+        orders = np.asarray(state.job_orders)
+        jobs = sorted(mirror.jobs.values(), key=lambda job: (orders["tier"][job.row], job.row))
+        wanted = dict.fromkeys((job.application for job in jobs), 0)
         for job in jobs:
             wanted[job.application] += int(cores[job.row])
-        served = {job.application for job in jobs if limits[job.row] > 0}
+        served = {job.application for job in jobs if orders["limit"][job.row] > 0}
         # Round up: an application may need a part of its last executor only.
         executors = {name: -(-count // self.executor_cores) for name, count in wanted.items()}
-        for name in served:
-            executors[name] = max(1, executors[name])
-        return executors, ranks, served
+        return executors, served
 
-    def _goal(self, names: list[str], wanted: dict[str, int], minimum: set[str]) -> dict[str, int]:
-        """Divide all executors: first one to each that must have one, then the rest by rank."""
+    def _goal(self, names: list[str], wanted: dict[str, int], served: set[str]) -> dict[str, int]:
+        """Divide all executors: first one to each that is served, then the rest in order."""
         goal = dict.fromkeys(names, 0)
-        free = self.num_executors
-        for name in names:
-            if name in minimum and free > 0:
-                goal[name] = 1
-                free -= 1
+        for name in [name for name in names if name in served][: self.num_executors]:
+            goal[name] = 1
+        free = self.num_executors - sum(goal.values())
         for name in names:
             more = min(free, max(0, wanted.get(name, 0) - goal[name]))
             goal[name] += more
