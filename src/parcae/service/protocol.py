@@ -7,13 +7,14 @@ and receive standing orders. `protocol/README.md` describes the protocol for aut
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import secrets
 import struct
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -346,24 +347,14 @@ def _refused(error: ValidationError) -> ProtocolError:
     return ProtocolError(Code.BAD_MESSAGE, f"{where}: {first['msg']} (see protocol/README.md)")
 
 
-def _check_version(payload: bytes) -> None:
-    """Check the version of a hello, even if the rest of it does not fit this version."""
-    try:
-        message: Any = json.loads(payload)
-    except (ValueError, RecursionError):
-        return
-    if (
-        not isinstance(message, dict)
-        or message.get("type") != "hello"
-        or message.get("protocol") in SUPPORTED_VERSIONS
-    ):
-        return
-    supported = ", ".join(map(str, SUPPORTED_VERSIONS))
-    raise ProtocolError(
-        Code.BAD_PROTOCOL,
-        f"this service supports protocol {supported}, not {message.get('protocol')!r}: use plugin "
-        "and service from the same version of Parcae",
-    )
+def _check_version(protocol: object) -> None:
+    if protocol not in SUPPORTED_VERSIONS:
+        supported = ", ".join(map(str, SUPPORTED_VERSIONS))
+        raise ProtocolError(
+            Code.BAD_PROTOCOL,
+            f"this service supports protocol {supported}, not {protocol!r}: use plugin and service "
+            "from the same version of Parcae",
+        )
 
 
 def decode_client_message(payload: bytes) -> ClientMessage:
@@ -378,14 +369,18 @@ def decode_client_message(payload: bytes) -> ClientMessage:
         else:
             message = _FROM_CLIENT.validate_json(payload)
     except ValidationError as error:
-        _check_version(payload)
+        # The version comes first: the rest of a hello may not fit this one.
+        with contextlib.suppress(ValueError, RecursionError):
+            content = json.loads(payload)
+            if isinstance(content, dict) and content.get("type") == "hello":
+                _check_version(content.get("protocol"))
         raise _refused(error) from None
     except (ValueError, IndexError, TypeError, RecursionError) as error:
         raise ProtocolError(
             Code.BAD_MESSAGE, f"the message: {error} (see protocol/README.md)"
         ) from None
-    if isinstance(message, Hello) and message.protocol not in SUPPORTED_VERSIONS:
-        _check_version(payload)
+    if isinstance(message, Hello):
+        _check_version(message.protocol)
     return message
 
 

@@ -6,6 +6,7 @@ It also estimates both policies' average JCT by simulating the recorded jobs.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -155,18 +156,25 @@ def _compare(
 def _shares(meaning: Meaning, stages_of: Mapping[str, Collection[int]]) -> Shares:
     """All jobs in the order of service, in groups of jobs that share.
 
-    Only the ratios of a group's weights matter, so they are divided by the largest.
+    A job is served when the first of its stages is. Jobs of the same tier share if they have
+    weights, of which only the ratios matter: they are divided by the largest. Jobs with weight 0
+    are served in the order of their arrival, which is that of `meaning.jobs`.
     """
+    groups: dict[tuple[int, float], list[str]] = defaultdict(list)
+    for number, (job_id, job) in enumerate(meaning.jobs.items()):
+        stages = [meaning.stages.get((job_id, one)) for one in stages_of.get(job_id, ())]
+        place = min((one.place if one else job.place for one in stages), default=job.place)
+        groups[place, math.inf if job.weight else number].append(job_id)
     shares = []
-    for group in meaning.groups(stages_of):
-        jobs = [meaning.jobs[job_id] for job_id in group]
-        largest = max(job.weight for job in jobs) or 1.0
+    for key in sorted(groups):
+        jobs = {job_id: meaning.jobs[job_id] for job_id in sorted(groups[key])}
+        largest = max(job.weight for job in jobs.values())
         shares.append(
             tuple(
                 ReplayedShare(
-                    job_id, round(job.weight / largest, 6) if len(group) > 1 else 1.0, job.limit
+                    job_id, round(job.weight / largest, 6) if len(jobs) > 1 else 1.0, job.limit
                 )
-                for job_id, job in zip(group, jobs, strict=True)
+                for job_id, job in jobs.items()
             )
         )
     return tuple(shares)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from parcae.base.errors import ConfigError, ProtocolError, problem, refuse_unknown
+from parcae.base.errors import ConfigError, ProtocolError, refuse_unknown, refused_settings
 from parcae.base.options import option
 from parcae.base.texts import MS_PER_S
 from parcae.policies.registry import named_policy
@@ -181,9 +181,7 @@ def settings_of(policy: str, num_cores: int, given: Mapping[str, Any]) -> ServeS
     try:
         return ServeSettings(policy=policy, num_cores=num_cores, **given)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{place} = {first['input']!r}: {problem(first)}") from None
+        raise refused_settings(error.errors(), {}) from None
 
 
 def make_service(
@@ -200,7 +198,6 @@ def make_service(
     sharing = None
     if settings.scope is Scope.CLUSTER:
         sharing = Sharing(settings.num_cores, settings.executor_cores, settings.moving_delay_ms)
-    duration_model = DurationModel(workload, learned=learned)
     has_page = settings.admin_port is not None
     warm_up(
         Service(
@@ -212,7 +209,11 @@ def make_service(
         )
     )
     return Service(
-        policy_for, settings.policy, duration_model, sharing=sharing, predicts_fair=has_page
+        policy_for,
+        settings.policy,
+        DurationModel(workload, learned=learned),
+        sharing=sharing,
+        predicts_fair=has_page,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import NamedTuple
@@ -70,26 +70,6 @@ class Meaning:
     stages: dict[tuple[str, int], StageMeaning]
     other_place: int
     executors: int | None
-
-    def groups(self, stages_of: Mapping[str, Collection[int]]) -> tuple[tuple[str, ...], ...]:
-        """The jobs in the order of service, in groups of jobs that share.
-
-        A job is served when the first of its stages is. Jobs of the same tier share if they have
-        weights. Those with weight 0 are served in the order of their arrival, which is that of
-        `jobs`.
-        """
-        sharing: dict[int, list[str]] = {}
-        groups: list[tuple[int, list[str]]] = []
-        for job_id, job in self.jobs.items():
-            default = StageMeaning(job.place, 0, None)
-            stages = (self.stages.get((job_id, one), default) for one in stages_of.get(job_id, ()))
-            place = min((stage.place for stage in stages), default=job.place)
-            if job.weight == 0:
-                groups.append((place, [job_id]))
-            else:
-                sharing.setdefault(place, []).append(job_id)
-        groups += sharing.items()
-        return tuple(tuple(sorted(jobs)) for _, jobs in sorted(groups, key=lambda group: group[0]))
 
 
 def meaning_of(orders: OrdersMessage) -> Meaning:
