@@ -194,8 +194,8 @@ class DurationModel:
         if profile != NO_PROFILE and not job.is_open:
             # Name and stages are those of a profiled job: so are its rows.
             rows, flat = self._specs_of(profile)
-            specs = np.array(rows, STAGE_SPEC).view(np.recarray)
-            return JobRows(specs, np.array(flat, np.int64), profile, roots, parents, order)
+            whole = np.array(rows, STAGE_SPEC).view(np.recarray)
+            return JobRows(whole, np.array(flat, np.int64), profile, roots, parents, order)
         if not job.stages and not job.is_open:
             raise ProtocolError(
                 Code.BAD_JOB, f"job {job.job_id} has no stages; only an open job may have none yet"
@@ -209,14 +209,14 @@ class DurationModel:
         table = np.zeros(num_hidden + len(job.stages), STAGE_SPEC).view(np.recarray)
         specs = table[num_hidden:]
         num_children = [len(below) for below in children]
-        specs.num_tasks = [stage.tasks for stage in job.stages]
-        specs.num_parents = [len(above) for above in parents]
-        specs.child_start = np.cumsum([0, *num_children])[:-1]
-        specs.num_children = num_children
-        specs.task_ms = self.durations(recurring, job.stages)
-        specs.cpu = 1.0
-        work_ms = specs.num_tasks * specs.task_ms
-        specs.downstream_ms = longest_paths(children, order, work_ms.tolist())
+        specs["num_tasks"] = [stage.tasks for stage in job.stages]
+        specs["num_parents"] = [len(above) for above in parents]
+        specs["child_start"] = np.cumsum([0, *num_children])[:-1]
+        specs["num_children"] = num_children
+        specs["task_ms"] = self.durations(recurring, job.stages)
+        specs["cpu"] = 1.0
+        work_ms = specs["num_tasks"] * specs["task_ms"]
+        specs["downstream_ms"] = longest_paths(children, order, work_ms.tolist())
         if job.is_open:
             tasks, hidden_ms = self.hidden_stage(recurring, float(work_ms.sum()))
             table[0] = (tasks, 1, 0, 0, hidden_ms, tasks * hidden_ms, 1.0, 0.0)

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from parcae.base.errors import ConfigError, InputError
 from parcae.base.files import user_caches
@@ -38,18 +38,24 @@ _IMPORT = re.compile(r"^import ([\w.]+\.(\w+));", re.MULTILINE)
 _PRIVATE = re.compile(r'\b(\w+)\s*\.class\s*(?:,|\.\s*getDeclared\w+\()\s*"(\w+)"')
 
 
+def _manifest_name(field: str) -> str:
+    """The name of a line of the manifest, e.g. "Parcae-Scala"."""
+    name = field.replace("_", "-").title()
+    return f"Implementation-{name}" if field == "version" else f"Parcae-{name}"
+
+
 class JarNote(BaseModel):
     """The description of a jar of the plugin: lines of its manifest."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(alias_generator=_manifest_name, frozen=True, populate_by_name=True)
 
-    version: str = Field(alias="Implementation-Version")
-    scala: str = Field(alias="Parcae-Scala")
-    spark: str = Field(alias="Parcae-Spark")
-    java: int = Field(alias="Parcae-Java")
-    sources: str = Field(alias="Parcae-Sources")
+    version: str
+    scala: str
+    spark: str
+    java: int
+    sources: str
     #: Separated by blanks.
-    private_members: str = Field(alias="Parcae-Private-Members")
+    private_members: str
 
 
 def plugin_folder() -> Path:
