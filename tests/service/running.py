@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from parcae.base.errors import ConfigError
 from parcae.service.server import Server
 
 
-def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], None]]:
-    """Run a server, made in a new thread. Returns it and a function that stops it."""
+@contextmanager
+def serving(make: Callable[[], Server]) -> Iterator[Server]:
+    """A running server, made in a thread of its own."""
     started: list[Server] = []
     ready = threading.Event()
     loop = asyncio.new_event_loop()
@@ -28,14 +28,12 @@ def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], No
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
-    if not ready.wait(60):
-        raise ConfigError("the server did not start within a minute")
-
-    def stop() -> None:
+    assert ready.wait(60), "the server did not start within a minute"
+    try:
+        yield started[0]
+    finally:
         loop.call_soon_threadsafe(started[0].request_stop)
         thread.join(30)
-
-    return started[0], stop
 
 
 def stop_service() -> None:

@@ -16,7 +16,7 @@ from parcae.service.learned import LearnedDurations
 from parcae.service.protocol import Error, Hello, JobArrived, JobEnded, encode, frame
 from parcae.service.record import Recorder
 from parcae.service.server import Server, ServerConfig
-from tests.service.running import serve_in_thread
+from tests.service.running import serving
 from tests.service.speaking import Speaker, began, ended, job_of, service_of
 
 
@@ -72,10 +72,10 @@ def _drip(client: Client, data: bytes) -> None:
 
 def test_a_client_that_sends_a_byte_at_a_time_is_dropped_in_time() -> None:
     hello = frame(encode(Hello(protocol=2, application_id="drip", nonce="0123456789abcdef")))
-    server, stop = serve_in_thread(lambda: Server(service_of(), ServerConfig(hello_timeout_s=0.5)))
-    try:
-        with Client("127.0.0.1", server.port) as client, pytest.raises(ConnectionError):
+    with (
+        serving(lambda: Server(service_of(), ServerConfig(hello_timeout_s=0.5))) as server,
+        Client("127.0.0.1", server.port) as client,
+    ):
+        with pytest.raises(ConnectionError):
             _drip(client, hello)
         assert "drip" not in server.service.sessions
-    finally:
-        stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -30,14 +31,13 @@ from parcae.service.protocol import (
     StateMessage,
     decode_client_message,
     encode,
-    frame,
 )
 from parcae.service.record import Recorder
 from parcae.service.server import Server, ServerConfig
 from parcae.service.session import Session, Watcher
 from parcae.service.sharing import Sharing
 from parcae.service.tables import Room
-from tests.service.running import serve_in_thread
+from tests.service.running import serving
 from tests.service.speaking import (
     Speaker,
     began,
@@ -209,16 +209,15 @@ def test_a_large_message_is_handled_beside_the_event_loop() -> None:
     service = service_of()
     threads = _Threads()
     service.watchers.append(threads)
-    server, stop = serve_in_thread(lambda: Server(service, ServerConfig()))
-    try:
-        with Client("127.0.0.1", server.port) as client:
-            client.greet(Hello(protocol=2, application_id="app"))
-            jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
-            orders = client.orders(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
-            assert len(orders.jobs) == 400
-            assert client.ask(Ping(seq=2)) == Pong(seq=2)
-    finally:
-        stop()
+    with (
+        serving(lambda: Server(service, ServerConfig())) as server,
+        Client("127.0.0.1", server.port) as client,
+    ):
+        client.greet(Hello(protocol=2, application_id="app"))
+        jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
+        orders = client.orders(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
+        assert len(orders.jobs) == 400
+        assert client.ask(Ping(seq=2)) == Pong(seq=2)
     assert [name.startswith("parcae-heavy") for name in threads.names] == [True]
     assert yielding._turn.loop is None
 
@@ -252,50 +251,33 @@ def test_no_session_of_a_cluster_is_closed_while_a_message_changes_it(
     busy = _Busy()
     service.watchers.append(busy)
     config = ServerConfig(idle_timeout_s=idle_timeout_s)
-    server, stop = serve_in_thread(lambda: Server(service, config))
     jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
-    try:
-        with Client("127.0.0.1", server.port) as other, Client("127.0.0.1", server.port) as client:
-            other.greet(Hello(protocol=2, application_id="other"))
-            client.greet(Hello(protocol=2, application_id="busy"))
-            client.send(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
-            assert busy.has_begun.wait(60)
-            other.socket.sendall(data)
-            assert isinstance(client.receive(), OrdersMessage)
-            refusal = other.receive()
-            assert isinstance(refusal, Error)
-            assert refusal.code == code
-    finally:
-        stop()
+    with (
+        serving(lambda: Server(service, config)) as server,
+        Client("127.0.0.1", server.port) as other,
+        Client("127.0.0.1", server.port) as client,
+    ):
+        other.greet(Hello(protocol=2, application_id="other"))
+        client.greet(Hello(protocol=2, application_id="busy"))
+        client.send(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
+        assert busy.has_begun.wait(60)
+        other.socket.sendall(data)
+        assert isinstance(client.receive(), OrdersMessage)
+        refusal = other.receive()
+        assert isinstance(refusal, Error)
+        assert refusal.code == code
     assert busy.was_closed_meanwhile is False
 
 
 def test_clients_that_are_not_welcomed_make_room_for_others() -> None:
-    server, stop = serve_in_thread(
-        lambda: Server(service_of(), ServerConfig(max_connections=8, max_strangers=3))
-    )
-    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
-    try:
+    config = ServerConfig(max_connections=8, max_strangers=3)
+    with serving(lambda: Server(service_of(), config)) as server, contextlib.ExitStack() as silent:
+        for _ in range(20):
+            silent.enter_context(socket.create_connection(("127.0.0.1", server.port)))
         with Client("127.0.0.1", server.port) as client:
             client.greet(Hello(protocol=2, application_id="app"))
             assert client.ask(Ping(seq=1)) == Pong(seq=1)
             assert server.num_connections <= 4
-    finally:
-        for connection in silent:
-            connection.close()
-        stop()
-
-
-def test_a_frame_before_the_welcome_is_small() -> None:
-    server, stop = serve_in_thread(lambda: Server(service_of(), ServerConfig()))
-    try:
-        with Client("127.0.0.1", server.port) as client:
-            client.socket.sendall(frame(b"x" * 5_000)[:4])
-            reply = client.receive()
-            assert isinstance(reply, Error)
-            assert reply.code == "too_large"
-    finally:
-        stop()
 
 
 def test_the_page_is_drawn_once_for_all_viewers() -> None:

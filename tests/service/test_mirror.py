@@ -431,7 +431,8 @@ def _run_short_jobs(checked: CheckedMirror, first: int, count: int) -> None:
     checked.send(ended(last, 0, 2, 20), JobEnded(job_id=last))
 
 
-def _assert_rows_are_given_back(num_jobs: int, toy: Workload) -> None:
+@pytest.mark.parametrize("num_jobs", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_thousands_of_jobs_leave_no_rows_behind(num_jobs: int, toy: Workload) -> None:
     checked = CheckedMirror(
         policies_for("tuned+guard:1.1", toy),
         cores=4,
@@ -451,15 +452,6 @@ def _assert_rows_are_given_back(num_jobs: int, toy: Workload) -> None:
     assert checked.mirror.counts.finished_jobs == num_jobs
     assert checked.mirror.counts.fallbacks == 0
     assert (checked.mirror.state.job_orders["limit"][: room[0]] <= UNLIMITED).all()
-
-
-def test_thousands_of_jobs_leave_no_rows_behind(toy: Workload) -> None:
-    _assert_rows_are_given_back(2_000, toy)
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_jobs_leave_no_rows_behind(toy: Workload) -> None:
-    _assert_rows_are_given_back(100_000, toy)
 
 
 def test_an_application_that_comes_after_a_silence_brings_the_time_along() -> None:

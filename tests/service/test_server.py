@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 import ssl
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +33,6 @@ from parcae.service.protocol import (
 )
 from parcae.service.serve import ServeSettings, serve
 from parcae.service.server import Server, ServerConfig, read_secret
-from parcae.service.session import Service, Session
 from parcae.service.sharing import Sharing
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -41,8 +40,9 @@ from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
 from parcae.workloads.workload import RandomStreams, draw_sequence
 from tests.conftest import made_up
-from tests.service.running import serve_in_thread, stop_service
+from tests.service.running import serving, stop_service
 from tests.service.speaking import job_of, planner, service_of
+from tests.spark.fake_service import certificate_for
 
 _SECRET = b"0123456789abcdef0123"
 Start = Callable[..., Server]
@@ -51,19 +51,13 @@ Start = Callable[..., Server]
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts servers of fair sharing with the given settings."""
-    stops = []
+    with contextlib.ExitStack() as stack:
 
-    def begin(**settings: object) -> Server:
-        def make() -> Server:
-            return Server(service_of(), ServerConfig(**settings))  # type: ignore[arg-type]
+        def begin(sharing: Sharing | None = None, **settings: object) -> Server:
+            config = ServerConfig(**settings)  # type: ignore[arg-type]
+            return stack.enter_context(serving(lambda: Server(service_of(sharing=sharing), config)))
 
-        server, stop = serve_in_thread(make)
-        stops.append(stop)
-        return server
-
-    yield begin
-    for stop in stops:
-        stop()
+        yield begin
 
 
 def _simulated(application: str = "simulated") -> SimulatedClient:
@@ -118,6 +112,7 @@ def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
         (frame(b'{"type":"hello","protocol":0}'), "bad_protocol"),
         (frame(b'{"type":"ping","seq":1}'), "unexpected"),
         (struct.pack(">I", (4 << 20) + 1), "too_large"),
+        (struct.pack(">I", 5_000), "too_large"),  # before the welcome, frames are small
     ],
 )
 def test_nonsense_gets_one_clear_error_and_disturbs_no_other_client(
@@ -140,35 +135,9 @@ def test_a_client_that_says_nothing_is_dropped(start: Start) -> None:
         assert _last_words(client).code == "timeout"
 
 
-@pytest.mark.parametrize("is_silent", [True, False])
-def test_a_session_that_is_refused_leaves_when_nobody_works_on_the_shared_cluster(
-    monkeypatch: pytest.MonkeyPatch, is_silent: bool
-) -> None:
-    held = []
-    left = Service.left
-
-    def recorded(service: Service, session: Session) -> None:
-        held.append(server._cluster_lock.locked())
-        left(service, session)
-
-    monkeypatch.setattr(Service, "left", recorded)
-    config = ServerConfig(idle_timeout_s=0.3 if is_silent else 60.0)
-    server, stop = serve_in_thread(lambda: Server(service_of(sharing=Sharing(num_cores=4)), config))
-    with Client("127.0.0.1", server.port) as client:
-        client.greet(_hello())
-        if not is_silent:
-            client.socket.sendall(struct.pack(">I", 1 << 31))
-        assert _last_words(client).code == ("timeout" if is_silent else "too_large")
-    stop()
-    assert held
-    assert all(held)
-
-
-def test_orders_that_another_application_caused_are_not_taken_for_a_reply() -> None:
-    server, stop = serve_in_thread(
-        lambda: Server(service_of(sharing=Sharing(num_cores=4)), ServerConfig())
-    )
-    with Client("127.0.0.1", server.port) as client, Client("127.0.0.1", server.port) as other:
+def test_orders_that_another_application_caused_are_not_taken_for_a_reply(start: Start) -> None:
+    port = start(Sharing(num_cores=4)).port
+    with Client("127.0.0.1", port) as client, Client("127.0.0.1", port) as other:
         client.greet(_hello("client"))
         other.greet(_hello("other"))
         jobs = (job_of("a", (8, ())),)
@@ -176,7 +145,6 @@ def test_orders_that_another_application_caused_are_not_taken_for_a_reply() -> N
         assert other.orders(StateMessage(seq=1, clock_ms=0, cores=0, jobs=jobs)).executors == 2
         orders = client.orders(Events(seq=2, clock_ms=1, events=(JobEnded(job_id="a"),)))
         assert (orders.seq, orders.jobs) == (2, ())
-    stop()
 
 
 def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None:
@@ -253,64 +221,44 @@ def _send_often(client: Client, data: bytes) -> None:
         client.socket.sendall(data)
 
 
-def _assert_nothing_is_left_of_dropped(server: Server, count: int) -> None:
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_dropped_connections_leave_nothing_behind(start: Start, count: int) -> None:
+    server = start()
+    hello = b'{"type":"hello","protocol":2,"application_id":"a","nonce":"0123456789abcdef"}'
     for number in range(count):
         with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
-            if number % 3 == 1:
-                connection.sendall(b"\x00\x00\x00")
-            elif number % 3 == 2:
-                connection.sendall(
-                    frame(
-                        b'{"type":"hello","protocol":2,"application_id":"a",'
-                        b'"nonce":"0123456789abcdef"}'
-                    )
-                )
+            connection.sendall((b"", b"\x00\x00\x00", frame(hello))[number % 3])
     _wait(lambda: _serves(server))  # those that were dropped may still wait in line
     _wait(lambda: server.num_connections == 0)
     assert server.service.sessions == {}
     assert server.service.mirrors == {}
 
 
-def test_dozens_of_dropped_connections_leave_nothing_behind(start: Start) -> None:
-    _assert_nothing_is_left_of_dropped(start(), 60)
-
-
-@pytest.mark.slow
-def test_ten_thousand_dropped_connections_leave_nothing_behind(start: Start) -> None:
-    _assert_nothing_is_left_of_dropped(start(), 10_000)
-
-
 def test_a_restarted_service_gets_the_whole_state_and_every_job_ends() -> None:
-    def make(port: int) -> Callable[[], Server]:
-        service = service_of()
-        return lambda: Server(service, ServerConfig(port=port))
-
+    service = service_of()
     simulated = _simulated()
-    server, stop = serve_in_thread(make(0))
-    port = server.port
-    client = Client("127.0.0.1", server.port)
-    client.greet(simulated.hello())
-    simulated.apply_orders(client.orders(simulated.state()))
-    for _ in range(25):
-        message = simulated.next_message()
-        assert message is not None
-        simulated.apply_orders(client.orders(message))
-    lost = simulated.next_message()  # happened while the service was away
-    assert lost is not None
-    stop()
+    with serving(lambda: Server(service, ServerConfig())) as server:
+        port = server.port
+        client = Client("127.0.0.1", port)
+        client.greet(simulated.hello())
+        simulated.apply_orders(client.orders(simulated.state()))
+        for _ in range(25):
+            message = simulated.next_message()
+            assert message is not None
+            simulated.apply_orders(client.orders(message))
+        lost = simulated.next_message()  # happened while the service was away
+        assert lost is not None
     assert _last_words(client).code == "closing"
-    server, stop = serve_in_thread(make(port))
-    client = Client("127.0.0.1", port)
-    client.greet(simulated.hello())
-    reply = client.ask(lost)
-    assert isinstance(reply, Error)
-    assert (reply.code, reply.then) == ("no_state", "state")
-    simulated.apply_orders(client.orders(simulated.state()))
-    while (message := simulated.next_message()) is not None:
-        simulated.apply_orders(client.orders(message))
+    with (
+        serving(lambda: Server(service, ServerConfig(port=port))),
+        Client("127.0.0.1", port) as client,
+    ):
+        client.greet(simulated.hello())
+        reply = client.ask(lost)
+        assert isinstance(reply, Error)
+        assert (reply.code, reply.then) == ("no_state", "state")
+        simulated.run(client.orders)
     assert len(simulated.tasks) == simulated.sequence.num_tasks
-    client.close()
-    stop()
 
 
 def test_clients_at_once_do_not_disturb_each_other(start: Start) -> None:
@@ -331,17 +279,7 @@ def test_clients_at_once_do_not_disturb_each_other(start: Start) -> None:
 
 
 def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path) -> None:
-    cert = tmp_path / "cert.pem"
-    key = tmp_path / "key.pem"
-    try:
-        words = (
-            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
-            "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout"
-        )
-        made = [*words.split(), str(key), "-out", str(cert)]
-        subprocess.run(made, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no openssl to make a certificate with")
+    cert, key = certificate_for("IP:127.0.0.1", tmp_path / "tls")
     server = start(tls_cert=cert, tls_key=key, secret=_SECRET)
     with Client(
         "127.0.0.1", server.port, tls=ssl.create_default_context(cafile=str(cert))
@@ -370,15 +308,6 @@ def test_a_host_without_an_address_is_named() -> None:
     server = Server(service_of(), ServerConfig(host="256.1.1.1", secret=_SECRET))
     with pytest.raises(ConfigError, match=r"--host 256\.1\.1\.1: no address of this machine"):
         asyncio.run(server.start())
-
-
-def test_a_large_state_is_answered(start: Start) -> None:
-    jobs = tuple(job_of(f"j{number}", (5, ()), (3, (0,)), is_open=True) for number in range(500))
-    with Client("127.0.0.1", start().port) as client:
-        client.greet(_hello())
-        assert (
-            len(client.orders(StateMessage(seq=2, clock_ms=10**6, cores=4, jobs=jobs)).jobs) == 500
-        )
 
 
 def test_a_service_that_is_stopped_as_soon_as_it_is_ready_ends_in_order() -> None:

@@ -37,14 +37,18 @@ SPARK = SparkHome(Path("/nowhere"), "4.3.0", "2.13")
 def test_a_policy_file_a_service_or_both_are_needed() -> None:
     with pytest.raises(ConfigError, match="`parcae export`"):
         PluginSettings(Path("a.jar"))
-    conf = PluginSettings(
-        Path("a.jar"), Path("/p.json"), "h:1", order_ttl_ms=900, fallback_executors=3
-    ).conf()
-    assert conf == {
+    secret, trust = Path("/secret"), Path("/ca.pem")
+    settings = PluginSettings(
+        Path("a.jar"), Path("/p.json"), "h:1", secret, trust, "my.key", 900, fallback_executors=3
+    )
+    assert settings.conf() == {
         "spark.driver.extraClassPath": "a.jar",
         "spark.plugins": PLUGIN_CLASS,
         "spark.parcae.policy": "/p.json",
         "spark.parcae.service": "h:1",
+        "spark.parcae.secretFile": "/secret",
+        "spark.parcae.tls.ca": "/ca.pem",
+        "spark.parcae.jobKey": "my.key",
         "spark.parcae.orderTtlMs": "900",
         "spark.parcae.fallbackExecutors": "3",
     }
@@ -57,20 +61,18 @@ def test_a_service_has_a_host_and_a_port(service: str) -> None:
     assert PluginSettings(Path("a.jar"), service="[::1]:7177").service == "[::1]:7177"
 
 
-@pytest.mark.parametrize("option", ["--secret-file", "--tls-ca"])
-def test_submit_refuses_a_service_whose_files_are_not_there(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("--policy", "`parcae export` writes policy files"),
+        ("--secret-file", "give the file of the service's secret"),
+        ("--tls-ca", "give a file of certificates (PEM)"),
+    ],
+)
+def test_submit_refuses_files_that_are_not_there(option: str, advice: str, tmp_path: Path) -> None:
     done = run(f"parcae spark submit --service h:1 {option} absent -- --version", tmp_path)
     assert done.returncode == 2
-    assert f"{option} absent: No such file or directory; give " in done.stderr
-
-
-def test_submit_refuses_a_policy_file_that_is_not_there(tmp_path: Path) -> None:
-    done = run("parcae spark submit --policy absent.json -- --version", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "parcae: --policy absent.json: No such file or directory; "
-        "`parcae export` writes policy files\n"
-    )
+    assert done.stderr == f"parcae: {option} absent: No such file or directory; {advice}\n"
 
 
 def test_conf_warns_of_a_policy_file_that_is_not_there(
@@ -94,17 +96,8 @@ def _conf(arguments: list[str]) -> dict[str, str]:
 
 
 def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> None:
-    given = [
-        "--master=local[4]",
-        "--conf",
-        "spark.locality.wait=3s",
-        "--name",
-        "n",
-        "-v",
-        "app.py",
-        "--conf",
-        "x=y",
-    ]
+    words = "--master=local[4] --conf spark.locality.wait=3s --name n -v app.py --conf x=y"
+    given = words.split()
     arguments = spark_arguments(SETTINGS, given, SPARK)
     assert arguments[arguments.index("--master") + 1] == "local[4]"
     assert arguments[arguments.index("app.py") :] == ["app.py", "--conf", "x=y"]
@@ -117,24 +110,25 @@ def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> Non
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "name", "value"),
     [
-        ["--driver-class-path", "/mine.jar", "a.py"],
-        ["--conf", "spark.driver.extraClassPath=/mine.jar", "a.py"],
-        ["-S", "--driver-class-path", "/mine.jar", "-e", "select 1"],  # of spark-sql
+        ("--driver-class-path /mine.jar a.py", CLASS_PATH, "/cache/plugin.jar:/mine.jar"),
+        (
+            "--conf spark.driver.extraClassPath=/mine.jar a.py",
+            CLASS_PATH,
+            "/cache/plugin.jar:/mine.jar",
+        ),
+        # Of spark-sql.
+        ("-S --driver-class-path /mine.jar -e query", CLASS_PATH, "/cache/plugin.jar:/mine.jar"),
+        ("--conf spark.plugins=a.Plugin a.py", PLUGINS, f"a.Plugin,{PLUGIN_CLASS}"),
     ],
 )
-def test_the_users_class_path_is_kept_beside_the_jar(given: list[str]) -> None:
-    arguments = spark_arguments(SETTINGS, given, SPARK)
-    assert (
-        _conf(arguments)["spark.driver.extraClassPath"] == f"/cache/plugin.jar{os.pathsep}/mine.jar"
-    )
+def test_the_users_class_path_and_plugins_are_kept_beside_ours(
+    given: str, name: str, value: str
+) -> None:
+    arguments = spark_arguments(SETTINGS, given.split(), SPARK)
+    assert _conf(arguments)[name] == value.replace(":", os.pathsep)
     assert "--driver-class-path" not in arguments
-
-
-def test_the_users_plugins_are_kept_beside_ours() -> None:
-    arguments = spark_arguments(SETTINGS, ["--conf", "spark.plugins=a.Plugin", "a.py"], SPARK)
-    assert _conf(arguments)["spark.plugins"] == f"a.Plugin,{PLUGIN_CLASS}"
 
 
 def test_plugins_and_class_path_of_the_installation_are_kept_beside_ours(tmp_path: Path) -> None:
@@ -286,32 +280,9 @@ def test_the_deploy_mode_of_the_installation_counts(tmp_path: Path) -> None:
         assert spark_arguments(SETTINGS, [*client, "a.py"], spark)[-1] == "a.py"
 
 
-def test_every_setting_becomes_a_line() -> None:
-    secret = Path("/secret")
-    trust = Path("/ca.pem")
-    conf = PluginSettings(Path("p.jar"), None, "h:1", secret, trust, "my.key").conf()
-    conf = {
-        name.removeprefix("spark.parcae."): value
-        for name, value in conf.items()
-        if name.startswith("spark.parcae")
-    }
-    assert conf == {
-        "service": "h:1",
-        "secretFile": "/secret",
-        "tls.ca": "/ca.pem",
-        "jobKey": "my.key",
-    }
-
-
-def test_a_folder_that_is_no_spark_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no Spark"):
-        find_spark(tmp_path)
-    (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "spark-core_2.12-3.5.9.jar").touch()
-    found = find_spark(tmp_path)
-    assert (found.version, found.scala) == ("3.5.9", "2.12")
+def test_a_spark_without_its_commands_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="spark-submit does not exist"):
-        found.command("spark-submit")
+        SparkHome(tmp_path, "3.5.9", "2.12").command("spark-submit")
 
 
 def test_a_missing_jdk_is_said_with_what_to_install(
