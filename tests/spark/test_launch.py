@@ -112,14 +112,10 @@ def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> Non
 @pytest.mark.parametrize(
     ("given", "name", "value"),
     [
-        ("--driver-class-path /mine.jar a.py", CLASS_PATH, "/cache/plugin.jar:/mine.jar"),
-        (
-            "--conf spark.driver.extraClassPath=/mine.jar a.py",
-            CLASS_PATH,
-            "/cache/plugin.jar:/mine.jar",
-        ),
+        ("--driver-class-path /b.jar a.py", CLASS_PATH, "/cache/plugin.jar:/b.jar"),
+        ("--conf spark.driver.extraClassPath=/b.jar a.py", CLASS_PATH, "/cache/plugin.jar:/b.jar"),
         # Of spark-sql.
-        ("-S --driver-class-path /mine.jar -e query", CLASS_PATH, "/cache/plugin.jar:/mine.jar"),
+        ("-S --driver-class-path /b.jar -e query", CLASS_PATH, "/cache/plugin.jar:/b.jar"),
         ("--conf spark.plugins=a.Plugin a.py", PLUGINS, f"a.Plugin,{PLUGIN_CLASS}"),
     ],
 )

@@ -102,21 +102,14 @@ class TestOneApplication:
             thread.join()
         guided.assert_guided(guided.application.run)
 
-    def test_failed_tasks_are_tried_again(self, guided: Guided) -> None:
+    @pytest.mark.parametrize(
+        ("fault", "size"), [("flaky", 9), ("forgetful", 4), ("cancelled", 500)]
+    )
+    def test_tasks_that_fail_lose_their_output_or_are_cancelled_are_reported(
+        self, guided: Guided, fault: str, size: int
+    ) -> None:
         def run() -> None:
-            assert guided.application.workouts.flaky(guided.application.java, 9)
-
-        guided.assert_guided(run)
-
-    def test_stages_run_again_when_their_output_is_gone(self, guided: Guided) -> None:
-        def run() -> None:
-            assert guided.application.workouts.forgetful(guided.application.java, 4)
-
-        guided.assert_guided(run)
-
-    def test_a_cancelled_job_is_reported_to_the_service(self, guided: Guided) -> None:
-        def run() -> None:
-            assert guided.application.workouts.cancelled(guided.application.java, 500)
+            assert getattr(guided.application.workouts, fault)(guided.application.java, size)
 
         guided.assert_guided(run)
 

@@ -213,17 +213,8 @@ def spark35(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if home := os.environ.get("PARCAE_SPARK35"):
         return Path(home)
     folder = tmp_path_factory.mktemp("spark35")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        str(folder),
-        "pyspark==3.5.*",
-    ]
+    words = f"-m pip install --quiet --no-deps --target {folder} pyspark==3.5.*"
+    command = [sys.executable, *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode:
         pytest.skip(
