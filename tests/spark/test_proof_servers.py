@@ -89,15 +89,15 @@ def _ask(command: list[str], spark: SparkHome, folder: Path) -> str:
     return done.stdout
 
 
-def _assert_clients_share_names(ask: Callable[[int], str], trace: Trace) -> None:
-    """Clients with sessions of their own; `ask` runs a query of so many tasks from a new one.
+def _assert_clients_share_names(ask: Callable[[str], str], trace: Trace) -> None:
+    """Clients with sessions of their own; `ask` runs a query from a new one.
 
     At first the queries are new to the plugin. When two clients ask the same at once, the plugin
     knows both by name.
     """
     names = {}
     for tasks in (_LONG, _SHORT):
-        assert str(tasks) in ask(tasks)
+        assert str(tasks) in ask(_query(tasks))
         trace.await_settled()
         (names[tasks],) = {job["name"] for job in trace.jobs().values()} - set(names.values())
     assert all(name.startswith("plan-") for name in names.values())
@@ -106,7 +106,7 @@ def _assert_clients_share_names(ask: Callable[[int], str], trace: Trace) -> None
     ended = []
 
     def ask_again(tasks: int) -> None:
-        assert str(tasks) in ask(tasks)
+        assert str(tasks) in ask(_query(tasks))
         ended.append(tasks)
 
     threads = [threading.Thread(target=ask_again, args=(tasks,)) for tasks in (_LONG, _SHORT)]
@@ -140,22 +140,19 @@ def test_connect(spark: SparkHome, tmp_path: Path) -> None:
     }
     trace = Trace(tmp_path / "trace.jsonl")
     name = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    client = [sys.executable, str(_CLIENT), f"sc://127.0.0.1:{port}"]
     with _server(spark, tmp_path, name, **own) as server:
         server.await_line("Spark Connect server started at")
-
-        def ask(tasks: int) -> str:
-            return _ask(
-                [sys.executable, str(_CLIENT), f"sc://127.0.0.1:{port}", _query(tasks)],
-                spark,
-                tmp_path,
-            )
-
-        _assert_clients_share_names(ask, trace)
-        assert "parcae: on" in server.said()
-        assert "parcae: off" not in server.said()
-        server.popen.terminate()
-        server.wait()
+        _assert_clients_share_names(lambda query: _ask([*client, query], spark, tmp_path), trace)
+        _end(server)
     _assert_importer_knows_names(tmp_path, trace)
+
+
+def _end(server: Process) -> None:
+    assert "parcae: on" in server.said()
+    assert "parcae: off" not in server.said()
+    server.popen.terminate()
+    server.wait()
 
 
 @pytest.mark.slow
@@ -171,20 +168,8 @@ def test_thrift(spark: SparkHome, tmp_path: Path) -> None:
     with _server(spark, tmp_path, name, **own) as server:
         server.await_line("HiveThriftServer2 started")
         wait_until(lambda: "ThriftBinaryCLIService on port" in server.said())
-        beeline = [
-            str(spark.command("beeline")),
-            "-u",
-            f"jdbc:hive2://127.0.0.1:{port}",
-            "--silent=true",
-            "--outputformat=csv2",
-        ]
-
-        def ask(tasks: int) -> str:
-            return _ask([*beeline, "-e", _query(tasks)], spark, tmp_path)
-
-        _assert_clients_share_names(ask, trace)
-        assert "parcae: on" in server.said()
-        assert "parcae: off" not in server.said()
-        server.popen.terminate()
-        server.wait()
+        options = f"-u jdbc:hive2://127.0.0.1:{port} --silent=true --outputformat=csv2 -e".split()
+        client = [str(spark.command("beeline")), *options]
+        _assert_clients_share_names(lambda query: _ask([*client, query], spark, tmp_path), trace)
+        _end(server)
     _assert_importer_knows_names(tmp_path, trace)
