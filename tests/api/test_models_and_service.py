@@ -187,7 +187,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
     def serve(settings: ServeSettings, *_: object, **__: object) -> None:
         begun.append(settings)
 
-    monkeypatch.setattr("parcae.service.serve.serve", serve)
+    monkeypatch.setattr("parcae.api.serving.run", serve)
     return begun
 
 
@@ -221,7 +221,7 @@ def test_a_policy_object_has_a_memory_of_its_own_for_every_application(
     def serve(settings: Any, workload: Any, on_ready: Any, policy_for: PolicyFor) -> None:
         made.extend(policy_for(4).policy for _ in range(2))
 
-    monkeypatch.setattr("parcae.service.serve.serve", serve)
+    monkeypatch.setattr("parcae.api.serving.run", serve)
     cluster = parcae.Cluster(cores=4)
     workload = parcae.workload("toy")
     policy = named_policy("decima:batch", workload, cluster)
