@@ -233,7 +233,7 @@ def test_a_policy_object_has_a_memory_of_its_own_for_every_application(
 @pytest.mark.parametrize("what", ["port", "admin_port"])
 @pytest.mark.parametrize("port", [-2, 65_536])
 def test_a_port_that_does_not_exist_is_refused(what: str, port: int) -> None:
-    with pytest.raises(parcae.ParcaeError, match=f"^{what} = {port}: Input should be "):
+    with pytest.raises(parcae.ParcaeError, match=f"^setting {what} = {port}: Input should be "):
         parcae.serve("fair", parcae.workload("toy"), for_s=0.0, **{"port": 0, what: port})
 
 

@@ -83,15 +83,11 @@ def find_spark(home: Path | None = None) -> SparkHome:
 def _spark_folder() -> Path | None:
     if home := os.environ.get("SPARK_HOME"):
         return Path(home)
-    return _pyspark() or _spark_on_path()
-
-
-def _pyspark() -> Path | None:
     # The package is only located: importing it takes long and is not needed.
     spec = importlib.util.find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(next(iter(spec.submodule_search_locations)))
+    if spec is not None and spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    return _spark_on_path()
 
 
 def _spark_on_path() -> Path | None:
@@ -106,10 +102,13 @@ def _spark_on_path() -> Path | None:
 
 def find_jdk_tool(name: str) -> Path:
     """The path of a tool of the JDK: from JAVA_HOME, else from the PATH."""
-    tool = _java_tool(name)
-    if tool is None:
-        raise ConfigError(f"no JDK was found: no `{name}`{_places()}; {_INSTALL_JDK}")
-    return tool
+    home = os.environ.get("JAVA_HOME")
+    if home and (tool := Path(home) / "bin" / name).exists():
+        return tool
+    if on_path := shutil.which(name):
+        return Path(on_path)
+    places = f"in JAVA_HOME ({home}) nor on the PATH" if home else "on the PATH"
+    raise ConfigError(f"no JDK was found: no `{name}` {places}; {_INSTALL_JDK}")
 
 
 def find_java() -> Path:
@@ -132,16 +131,3 @@ def java_release(java: Path) -> int:
     if version is None:
         raise ConfigError(f"`{java} -version` prints no version; {_INSTALL_JAVA}")
     return int(version[1])
-
-
-def _java_tool(name: str) -> Path | None:
-    home = os.environ.get("JAVA_HOME")
-    if home and (tool := Path(home) / "bin" / name).exists():
-        return tool
-    on_path = shutil.which(name)
-    return Path(on_path) if on_path else None
-
-
-def _places() -> str:
-    home = os.environ.get("JAVA_HOME")
-    return f" in JAVA_HOME ({home}) nor on the PATH" if home else " on the PATH"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,19 +150,17 @@ class PluginSettings:
 
     def conf(self) -> dict[str, str]:
         """The settings for Spark, by name."""
-        settings = {CLASS_PATH: str(self.jar), PLUGINS: PLUGIN_CLASS}
-        for name, value in (
-            ("policy", self.policy and self.policy.resolve()),
-            ("service", self.service),
-            ("secretFile", self.secret_file and self.secret_file.resolve()),
-            ("tls.ca", self.tls_ca and self.tls_ca.resolve()),
-            ("jobKey", self.job_key),
-            ("orderTtlMs", self.order_ttl_ms),
-            ("fallbackExecutors", self.fallback_executors),
-        ):
-            if value is not None:
-                settings[f"spark.parcae.{name}"] = str(value)
-        return settings
+        own = {
+            "policy": self.policy and self.policy.resolve(),
+            "service": self.service,
+            "secretFile": self.secret_file and self.secret_file.resolve(),
+            "tls.ca": self.tls_ca and self.tls_ca.resolve(),
+            "jobKey": self.job_key,
+            "orderTtlMs": self.order_ttl_ms,
+            "fallbackExecutors": self.fallback_executors,
+        }
+        given = {f"spark.parcae.{name}": str(own[name]) for name in own if own[name] is not None}
+        return {CLASS_PATH: str(self.jar), PLUGINS: PLUGIN_CLASS, **given}
 
 
 def spark_arguments(
@@ -248,8 +247,6 @@ def environment(spark_home: Path, extra: Mapping[str, str] | None = None) -> dic
 
     They select this Spark, and this Python unless the user has chosen another one.
     """
-    import sys
-
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     variables = {"PYSPARK_PYTHON": python, "SPARK_HOME": str(spark_home)}
     variables["PYSPARK_DRIVER_PYTHON"] = os.environ.get("PYSPARK_DRIVER_PYTHON", python)
