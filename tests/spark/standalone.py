@@ -77,15 +77,8 @@ def standalone_cluster(spark: SparkHome, executors: int, work: Path) -> Iterator
     }
     memory = f"{executors * EXECUTOR_MEMORY_MB}m"
     place = ["--host", _HOST, "--webui-port", "0"]
-    worker_place = [
-        *place,
-        "--cores",
-        str(executors),
-        "--memory",
-        memory,
-        "--work-dir",
-        str((work / "work").resolve()),
-    ]
+    sizes = f"--cores {executors} --memory {memory}".split()
+    worker_place = [*place, *sizes, "--work-dir", str((work / "work").resolve())]
     url = f"spark://{_HOST}:{port}"
     with contextlib.ExitStack() as stack:
         master = stack.enter_context(

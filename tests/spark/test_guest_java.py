@@ -70,13 +70,8 @@ def _assert_near(found: object, kept: object) -> None:
 def test_the_golden_orders_are_those_of_the_kernels(tmp_path: Path) -> None:
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-m", "tests.spark.planning_cases"]
-    subprocess.run(
-        [*command, str(tmp_path / "planning.json")],
-        cwd=REPOSITORY,
-        env=env,
-        check=True,
-        timeout=120,
-    )
+    command.append(str(tmp_path / "planning.json"))
+    subprocess.run(command, cwd=REPOSITORY, env=env, check=True, timeout=120)
     found, kept = (json.loads(path.read_text()) for path in (tmp_path / "planning.json", FIXTURE))
     _assert_near(found, kept)
 

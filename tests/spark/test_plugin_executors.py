@@ -224,11 +224,6 @@ def test_dynamic_allocation_keeps_its_executors(
     replay(request, [{"jobs": [_job("few", 8, 200)]}], timeout_s=_TIMEOUT_S)
     service.close()
     said = request.log_file.read_text(errors="replace")
-    assert (
-        said.count(
-            "parcae: the service shares out executors, which is ignored: "
-            "spark.dynamicAllocation.enabled is set"
-        )
-        == 1
-    )
+    ignored = "parcae: the service shares out executors, which is ignored: "
+    assert said.count(f"{ignored}spark.dynamicAllocation.enabled is set") == 1
     assert "executors wanted" not in said

@@ -45,18 +45,11 @@ _TIERS = {"short": 1.0, "long": 2.0}
 
 def _proof(secret: str, side: str, client: str, service: str, application: str) -> dict[str, str]:
     """A proof, computed as the text of the protocol says."""
-    text = b"".join(
-        part.encode() + b"\0" for part in ("parcae 2", side, client, service, application)
-    )
+    parts = ("parcae 2", side, client, service, application)
+    text = b"".join(part.encode() + b"\0" for part in parts)
     mac = hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
-    return {
-        "secret": secret,
-        "side": side,
-        "client": client,
-        "service": service,
-        "application": application,
-        "mac": mac,
-    }
+    names = ("secret", "side", "client", "service", "application", "mac")
+    return dict(zip(names, (secret, *parts[1:], mac), strict=True))
 
 
 def test_the_wire_speaks_the_protocol(class_path: str, tmp_path: Path) -> None:

@@ -68,16 +68,12 @@ def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where
         log = _only(tmp_path / "w", f"{policy}-*-events/*")
         for number, mix in enumerate(_mixes(tmp_path / "w")):
             run = read_spark_run([log], key=f"parcae.mix.{number}")
-            assert sorted(job.name for job in run.jobs) == sorted(
-                job["name"] for job in mix["jobs"]
-            )
-            assert run.num_tasks == sum(
-                len(s["sleep_ms"]) for job in mix["jobs"] for s in job["stages"]
-            )
-            together = [
-                sum(a.submission_ms <= b.submission_ms < a.completion_ms for a in run.jobs)
-                for b in run.jobs
-            ]
+            names = sorted(job["name"] for job in mix["jobs"])
+            assert sorted(job.name for job in run.jobs) == names
+            stages = [stage for job in mix["jobs"] for stage in job["stages"]]
+            assert run.num_tasks == sum(len(stage["sleep_ms"]) for stage in stages)
+            spans = [(job.submission_ms, job.completion_ms) for job in run.jobs]
+            together = [sum(a <= at < b for a, b in spans) for at, _ in spans]
             assert max(together) >= 5
     again = _python(tmp_path, "benchmarks.spark.demo", *words)
     assert again.stderr == ""  # nothing runs again
@@ -109,9 +105,8 @@ def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
         errors = [abs(simulated - real) / real for _, simulated, real in comparison["jobs"]]
         assert comparison["mean_error"] == pytest.approx(np.mean(errors))
         assert comparison["p95_error"] == pytest.approx(np.percentile(errors, 95))
-        assert (
-            comparison["mean_error"] < 0.25
-        )  # a machine that does other work is slower; the figure itself is for a quiet one
+        # A machine that does other work is slower; the figure itself is for a quiet one.
+        assert comparison["mean_error"] < 0.25
         assert comparison["num_jobs"] == 10 or comparison is parts["alone"]
     assert 0 <= result["costs_ms"]["task"] < 100
     assert (tmp_path / "w" / "fidelity.png").read_bytes().startswith(b"\x89PNG")
@@ -183,11 +178,8 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
             assert "12 queries" in done.stdout
         if "spark.plugins" in command:
             assert "parcae: on, tuned by" in done.stderr
-    result = json.loads(
-        _run(
-            tmp_path, "compare-logs", "before", "after", "--key", "spark.jobGroup.id", "--json"
-        ).stdout
-    )
+    words = "compare-logs before after --key spark.jobGroup.id --json"
+    result = json.loads(_run(tmp_path, *words.split()).stdout)
     assert result["logs"]["A"]["num_jobs"] == result["logs"]["B"]["num_jobs"]
     assert result["logs"]["B"]["failed"] == result["logs"]["B"]["unfinished"] == 0
     assert result["ratio"]["pairs"] >= 12
