@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.evaluation.world import run_policy
+from parcae.rigid.evaluation.compare import run_policy
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy
 from parcae.rigid.swf import read_swf

@@ -97,7 +97,7 @@ def test_every_sequence_of_a_job_set_has_the_variant_of_its_own_arrivals(
         made.append(packing_checkpoint(parse_name(text), setting))
         return make_packing_policy("sjf")
 
-    monkeypatch.setattr("parcae.rigid.evaluation.policies.make_packing_policy", make)
+    monkeypatch.setattr("parcae.rigid.evaluation.tuning.make_packing_policy", make)
     params = {"job_slots": 10, "backlog_size": 60, "time_horizon": 20, "capacity": 10}
     sequences = [
         {

@@ -20,7 +20,7 @@ from parcae.learning.tune import tune_rule
 from parcae.policies import registry
 from parcae.policies.registry import PolicyEntry, all_policies, named_policy, register
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.evaluation.policies import resolve_packing
+from parcae.rigid.evaluation.tuning import resolve_packing
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.policies.catalog import make_packing_policy
 from parcae.rigid.world import PackingBatch

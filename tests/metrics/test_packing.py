@@ -18,9 +18,9 @@ from parcae.rigid.metrics import (
     mean_cost_of_started,
     num_never_started,
     parse_cost,
+    run_metrics,
     size_groups,
     slowdown,
-    summarize_packing,
     typical_cost,
     usage,
     utilization,
@@ -76,28 +76,20 @@ def test_bounded_slowdown_is_at_least_1() -> None:
 
 def test_jobs_that_never_started_are_counted_and_left_out_of_the_means() -> None:
     jobs = RigidJobs("three", [0, 0, 0], [2, 2, 2], [[1], [1], [1]], [1])
-    summary = summarize_packing(outcome(jobs, [1, -1, -1], dropped=(2,), end=9))
-    assert (summary.jobs, summary.unallocated, summary.dropped) == (3, 1, 1)
-    assert summary.mean_slowdown == 1.5
-    assert summary.mean_waiting == 1.0
-    assert not summary.is_complete
+    numbers = run_metrics(outcome(jobs, [1, -1, -1], dropped=(2,), end=9))
+    assert (numbers["jobs"], numbers["unallocated"], numbers["dropped"]) == (3, 1, 1)
+    assert (numbers["mean_slowdown"], numbers["mean_waiting"]) == (1.5, 1.0)
 
 
-def test_without_a_job_that_started_there_is_no_mean_and_json_says_null() -> None:
-    json = summarize_packing(outcome(pair(), [-1, -1], end=4)).to_json()
-    assert json["mean_slowdown"] is None
-    assert json["quantiles"]["p95_slowdown"] is None
-    assert json["makespan"] == 0
-
-
-def test_a_sequence_without_jobs_is_summarized() -> None:
-    jobs = RigidJobs("none", [], [], np.zeros((0, 1)), [4])
-    empty = np.zeros(0, np.int64)
-    summary = summarize_packing(
-        RigidOutcome(jobs, empty, empty, np.zeros(0, bool), np.zeros(5), 50, 50)
+@pytest.mark.parametrize("jobs", [pair(), RigidJobs("none", [], [], np.zeros((0, 1)), [4])])
+def test_without_a_job_that_started_there_is_no_mean(jobs: RigidJobs) -> None:
+    numbers = run_metrics(outcome(jobs, [-1] * len(jobs), end=4))
+    assert math.isnan(numbers["mean_slowdown"])
+    assert (numbers["jobs"], numbers["makespan"], numbers["withheld_share"]) == (
+        len(jobs),
+        0,
+        float(len(jobs) > 0),
     )
-    assert summary.jobs == 0
-    assert math.isnan(summary.mean_slowdown)
 
 
 def test_makespan_and_utilization_are_from_the_first_arrival_to_the_last_finish() -> None:
@@ -178,8 +170,8 @@ def test_lost_jobs_are_charged_as_if_they_ran_after_the_end() -> None:
     assert comparable_costs(batch, Cost.COMPLETION) == pytest.approx([4 + 6 + 8 + 9])
     assert comparable_costs(batch, Cost.MAKESPAN) == pytest.approx([9])
     assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx(sum(slowdowns) / 4)
-    summary = summarize_packing(run)
-    assert mean_cost_of_started(batch, Cost.SLOWDOWN) == pytest.approx(summary.mean_slowdown)
+    mean = run_metrics(run)["mean_slowdown"]
+    assert mean_cost_of_started(batch, Cost.SLOWDOWN) == pytest.approx(mean)
 
 
 def test_jobs_that_wait_at_the_end_are_charged_from_then_on() -> None:

@@ -2,7 +2,7 @@
 
 A `ComparedWorld` is a kind of cluster with its runs: it resolves policy names, plays, measures, and
 says what a reader should be told. The clusters of Spark jobs (`parcae.evaluation.compare`) and
-those of rigid jobs (`parcae.rigid.evaluation.world`) are worlds. The result is a `Comparison`: a
+those of rigid jobs (`parcae.rigid.evaluation.compare`) are worlds. The result is a `Comparison`: a
 frame with a row a run and policy, a frame with a row a job and policy, and what follows from them.
 """
 

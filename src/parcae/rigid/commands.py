@@ -28,20 +28,26 @@ from parcae.policies.registry import all_policies
 from parcae.rigid.benchmark import benchmark_packing
 from parcae.rigid.bernoulli import job_mix, parse_load
 from parcae.rigid.config import PackingConfig, TimeMode
-from parcae.rigid.evaluation.compare import compare_log, compare_packing
-from parcae.rigid.evaluation.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_chart
-from parcae.rigid.evaluation.policies import TUNED, RigidTuning, resolve_packing, tuned_policy
-from parcae.rigid.evaluation.policies import tune as tune_policy
-from parcae.rigid.evaluation.tuning import Tuned, tuning_pieces
-from parcae.rigid.evaluation.world import number, run_policy
+from parcae.rigid.evaluation.compare import compare_log, compare_packing, number, run_policy
+from parcae.rigid.evaluation.plots import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_chart
+from parcae.rigid.evaluation.tuning import (
+    TUNED,
+    RigidTuning,
+    Tuned,
+    resolve_packing,
+    tuned_policy,
+    tuning_pieces,
+)
+from parcae.rigid.evaluation.tuning import tune as tune_policy
 from parcae.rigid.job_sets import read_packing_sets
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import NOT_YET, Cost
 from parcae.rigid.metrics import (
+    MEASURES,
     mean_of_started,
     parse_cost,
+    run_metrics,
     slowdown,
-    summarize_packing,
 )
 from parcae.rigid.policies.catalog import (
     LEARNED,
@@ -389,14 +395,13 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
 def _row(result: dict[str, Any], outcome: RigidOutcome, config: PackingConfig) -> tuple[str, ...]:
     # In a log, all waiting jobs are visible; else only those in the job slots.
     visible = config.num_slots if outcome.jobs.step != "s" else None
-    s = summarize_packing(outcome, num_visible=visible)
-    means = (s.mean_slowdown, s.mean_bounded_slowdown, s.mean_completion, s.mean_waiting)
+    found = run_metrics(outcome, visible)
     return (
         result["policy"],
-        *map(number, means),
-        f"{s.makespan:,}",
-        " ".join(f"{share:.0%}" for share in s.utilization.values()),
-        f"{s.unallocated + s.dropped:,}",
+        *(number(found[f"mean_{name}"]) for name in MEASURES),
+        f"{found['makespan']:,}",
+        " ".join(f"{share:.0%}" for share in found["utilization"]),
+        f"{found['unallocated'] + found['dropped']:,}",
         f"{result['decisions']:,}",
     )
 

@@ -8,27 +8,23 @@ and backlog were full).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
-from parcae.base.texts import plain
 from parcae.rigid.config import BOUND_S, TimeMode
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import NOT_YET, Cost
 from parcae.rigid.world import PackingBatch, RigidOutcome, work_of
-from parcae.simulation.metrics import mean_over_spans, steps
+from parcae.simulation.metrics import steps
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: Costs that are sums over jobs; the others are one number per run.
 BY_JOB = (Cost.SLOWDOWN, Cost.BOUNDED_SLOWDOWN, Cost.COMPLETION, Cost.SLOWDOWN_MAKESPAN)
-#: Objectives whose cost of a whole run is the same for every policy.
-_SAME_FOR_ALL = (Cost.UTILIZATION,)
 #: The start of a job that never starts.
 _NEVER = np.iinfo(np.int64).max
 
@@ -40,14 +36,14 @@ def parse_cost(text: str, is_of_run: bool = False) -> Cost:
     """
     names = {cost.objective: cost for cost in Cost}
     if text not in names:
-        known = [name for name, cost in names.items() if not (is_of_run and cost in _SAME_FOR_ALL)]
+        known = [name for name in names if not (is_of_run and names[name] is Cost.UTILIZATION)]
         raise ConfigError(f"objective {text!r} does not exist: write one of {', '.join(known)}")
     return names[text]
 
 
 def require_ranking(cost: Cost) -> None:
     """Check that an objective tells policies apart by the cost of whole runs."""
-    if cost in _SAME_FOR_ALL:
+    if cost is Cost.UTILIZATION:
         raise ConfigError(
             f"objective {cost.objective!r} adds up to the work of the jobs, which is the same for "
             "every policy that starts them all: use makespan"
@@ -105,12 +101,7 @@ def _charge(batch: PackingBatch, row: int, cost: Cost) -> float:
 
 def mean_cost(batch: PackingBatch, cost: Cost) -> float:
     """Return the mean of `comparable_costs`: per job for costs in BY_JOB, otherwise per run."""
-    costs = comparable_costs(batch, cost)
-    if cost not in BY_JOB:
-        return float(costs.mean())
-    return float(
-        costs.sum() / max(1, int(batch.sequence_tables.num_jobs[batch.sequence_rows].sum()))
-    )
+    return _mean(batch, cost, comparable_costs(batch, cost), 0)
 
 
 def mean_cost_of_started(batch: PackingBatch, cost: Cost) -> float:
@@ -119,11 +110,14 @@ def mean_cost_of_started(batch: PackingBatch, cost: Cost) -> float:
     For `Cost.SLOWDOWN`, this is the mean slowdown that comparisons report if no job waits at the
     end.
     """
-    costs = batch.costs(cost)
+    return _mean(batch, cost, batch.costs(cost), int(batch.states.clock["num_dropped"].sum()))
+
+
+def _mean(batch: PackingBatch, cost: Cost, costs: FloatArray, num_left_out: int) -> float:
     if cost not in BY_JOB:
         return float(costs.mean())
     jobs = int(batch.sequence_tables.num_jobs[batch.sequence_rows].sum())
-    return float(costs.sum() / max(1, jobs - int(batch.states.clock["num_dropped"].sum())))
+    return float(costs.sum() / max(1, jobs - num_left_out))
 
 
 def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> float:
@@ -237,13 +231,6 @@ def utilization(outcome: RigidOutcome) -> FloatArray:
     return np.asarray(work / (jobs.capacity * float(span)))
 
 
-def utilization_over_time(outcome: RigidOutcome, resource: int, edges: FloatArray) -> FloatArray:
-    """Return the share of a resource in use, averaged over the spans between edges."""
-    return mean_over_spans(*usage(outcome, resource), edges) / float(
-        outcome.jobs.capacity[resource]
-    )
-
-
 def withheld_share(outcome: RigidOutcome, num_visible: int | None = None) -> float:
     """Return the share of the waiting time in which a job that fits was not started.
 
@@ -253,68 +240,38 @@ def withheld_share(outcome: RigidOutcome, num_visible: int | None = None) -> flo
     Example: of two jobs that fit side by side, one starts at 0 and one at 1: a job that fits was
     withheld for the whole waiting time (1 step), so the share is 1.0.
     """
-    held = total = 0
-    for span, fits in _waiting_spans(outcome, num_visible):
-        total += span
-        held += span * fits
-    return held / total if total else 0.0
-
-
-def _waiting_spans(outcome: RigidOutcome, num_visible: int | None) -> Iterator[tuple[int, bool]]:
-    """Yield (length, whether a visible waiting job fits) of every span with waiting jobs.
-
-    Spans lie between two consecutive events.
-    """
     jobs = outcome.jobs
     done = has_started(outcome)
+    starts, finishes, demand = outcome.start[done], outcome.finish[done], jobs.demand[done]
+    # Between two consecutive events nothing changes.
+    times = np.unique(np.concatenate([jobs.arrival, starts, finishes, [outcome.end]]))
+    times = times[times <= outcome.end]
+    free = jobs.capacity - (_sum_until(starts, demand, times) - _sum_until(finishes, demand, times))
+    arrived = np.searchsorted(jobs.arrival, times, side="right")
     # A lost job leaves at once (its start counts as past); a job that never starts waits for ever.
     start = np.where(done, outcome.start, np.where(outcome.is_dropped, NOT_YET, _NEVER))
-    times = _event_times(outcome, done)
-    free = _free_units(outcome, times)
-    arrived = np.searchsorted(jobs.arrival, times, side="right")
-    first = 0
-    for row in range(len(times) - 1):
+    held = total = first = 0
+    for row, span in enumerate(np.diff(times).tolist()):
         # Jobs are in order of arrival: skip the leading ones that have started.
         while first < len(jobs) and start[first] <= times[row]:
             first += 1
         is_waiting = start[first : arrived[row]] > times[row]
         visible = np.flatnonzero(is_waiting)[:num_visible] + first
         if len(visible):
-            fits = (jobs.demand[visible] <= free[row]).all(axis=1)
-            yield int(times[row + 1] - times[row]), bool(fits.any())
+            total += span
+            held += span * bool((jobs.demand[visible] <= free[row]).all(axis=1).any())
+    return held / total if total else 0.0
 
 
-def _event_times(outcome: RigidOutcome, done: npt.NDArray[np.bool_]) -> IntArray:
-    """Return the times at which something happens, ascending, up to the run's end.
-
-    `done` are the jobs that started, bool[num_jobs].
-    """
-    starts = outcome.start[done]
-    finishes = outcome.finish[done]
-    times = np.unique(np.concatenate([outcome.jobs.arrival, starts, finishes, [outcome.end]]))
-    return np.asarray(times[times <= outcome.end], np.int64)
+def _sum_until(at: IntArray, demand: IntArray, times: IntArray) -> IntArray:
+    """Return the demand of the jobs with an event up to each time, [num_times, num_resources]."""
+    order = np.argsort(at)
+    total = np.cumsum(demand[order], axis=0)
+    none = np.zeros((1, demand.shape[1]), np.int64)
+    return np.concatenate([none, total])[np.searchsorted(at[order], times, side="right")]
 
 
-def _free_units(outcome: RigidOutcome, times: IntArray) -> IntArray:
-    """Return the free units of each resource from each time on, int64[num_times, num_resources]."""
-    capacity = outcome.jobs.capacity
-    used = [_at(usage(outcome, resource), times) for resource in range(len(capacity))]
-    return np.asarray(capacity - np.stack(used, axis=1), np.int64)
-
-
-def _at(level: tuple[IntArray, IntArray], times: IntArray) -> IntArray:
-    """Return the values of a step function at the given times; 0 before its first time."""
-    at, value = level
-    row = np.searchsorted(at, times, side="right") - 1
-    return (
-        np.where(row >= 0, value[np.maximum(row, 0)], 0)
-        if len(at)
-        else np.zeros(len(times), np.int64)
-    )
-
-
-@dataclass(frozen=True)
-class SizeGroups:
+class SizeGroups(NamedTuple):
     """Groups of jobs by size, to compare what a policy does for small and for large jobs."""
 
     what: str
@@ -324,17 +281,13 @@ class SizeGroups:
 
     def of(self, jobs: RigidJobs) -> IntArray:
         """Return the group of each job, int64[num_jobs]."""
-        return np.searchsorted(np.array(self.edges), _size(jobs, self.by_area), side="left").astype(
-            np.int64
-        )
+        sizes = areas(jobs) if self.by_area else jobs.duration
+        return np.searchsorted(np.array(self.edges), sizes, side="left").astype(np.int64)
 
 
-def _size(jobs: RigidJobs, by_area: bool) -> FloatArray:
-    return (
-        jobs.duration * (jobs.demand / jobs.capacity).max(axis=1)
-        if by_area
-        else jobs.duration.astype(np.float64)
-    )
+def areas(jobs: RigidJobs) -> FloatArray:
+    """Return the duration x the largest share of a resource of each job, float64[num_jobs]."""
+    return np.asarray(jobs.duration * (jobs.demand / jobs.capacity).max(axis=1))
 
 
 def size_groups(sequences: Sequence[RigidJobs]) -> SizeGroups:
@@ -345,42 +298,13 @@ def size_groups(sequences: Sequence[RigidJobs]) -> SizeGroups:
     Example: of DeepRM's jobs those of 1 to 3 steps are short, those of 10 to 15 long.
     """
     if sequences[0].step == "s":
-        areas = np.concatenate([_size(jobs, True) for jobs in sequences])
-        edges = tuple(float(edge) for edge in np.quantile(areas, (0.25, 0.5, 0.75)))
+        every = np.concatenate([areas(jobs) for jobs in sequences])
         what = "quarters of the jobs by area (duration x largest share of a resource)"
+        edges = tuple(np.quantile(every, (0.25, 0.5, 0.75)).tolist())
         return SizeGroups(what, ("smallest", "small", "large", "largest"), edges, True)
     # Sequences without jobs are possible: the default of 1 gives them a valid edge.
     half = max((int(jobs.duration.max()) for jobs in sequences if len(jobs)), default=1) / 2
     return SizeGroups(f"duration, short up to {half:g} steps", ("short", "long"), (half,), False)
-
-
-@dataclass(frozen=True)
-class PackingSummary:
-    """The metrics of one run; see the module for jobs that never started."""
-
-    jobs: int
-    unallocated: int
-    dropped: int
-    mean_slowdown: float
-    mean_bounded_slowdown: float
-    mean_completion: float
-    mean_waiting: float
-    quantiles: Mapping[str, float]
-    makespan: int
-    utilization: Mapping[str, float]
-    slowdown_by_size: Mapping[str, float]
-    withheld_share: float
-    decisions: int
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every job started."""
-        return self.unallocated + self.dropped == 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the metrics by name, with null for numbers that are not defined."""
-        json: dict[str, Any] = plain(asdict(self))
-        return json
 
 
 def mean_of_started(values: FloatArray) -> float:
@@ -389,40 +313,18 @@ def mean_of_started(values: FloatArray) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def summarize_packing(
-    outcome: RigidOutcome, groups: SizeGroups | None = None, num_visible: int | None = None
-) -> PackingSummary:
-    """Compute the metrics of a run.
+def run_metrics(outcome: RigidOutcome, num_visible: int | None = None) -> dict[str, Any]:
+    """Return the metrics of a run by name; see the module for jobs that never started.
 
-    Example: jobs of 1 and 3 steps that take 2 and 3 have mean slowdown 1.5.
+    Example: jobs of 1 and 3 steps that take 2 and 3 have a `mean_slowdown` of 1.5.
     """
-    jobs = outcome.jobs
-    groups = groups or size_groups([outcome.jobs])
-    values = {name: measure(outcome) for name, measure in MEASURES.items()}
-    by_size = values["bounded_slowdown" if jobs.step == "s" else "slowdown"]
-    group = groups.of(jobs)
-    return PackingSummary(
-        jobs=len(jobs),
-        unallocated=int((~has_started(outcome) & ~outcome.is_dropped).sum()),
-        dropped=int(outcome.is_dropped.sum()),
-        mean_slowdown=mean_of_started(values["slowdown"]),
-        mean_bounded_slowdown=mean_of_started(values["bounded_slowdown"]),
-        mean_completion=mean_of_started(values["completion"]),
-        mean_waiting=mean_of_started(values["waiting"]),
-        quantiles=dict(_quantiles(values)),
-        makespan=makespan(outcome),
-        utilization=dict(zip(jobs.resources, utilization(outcome).tolist(), strict=True)),
-        slowdown_by_size={
-            name: mean_of_started(by_size[group == row]) for row, name in enumerate(groups.names)
-        },
-        withheld_share=withheld_share(outcome, num_visible),
-        decisions=outcome.num_decisions,
-    )
-
-
-def _quantiles(values: Mapping[str, FloatArray]) -> Iterator[tuple[str, float]]:
-    """Yield the name and the value of every quantile."""
-    for name in ("slowdown", "bounded_slowdown"):
-        known = values[name][~np.isnan(values[name])]
-        for share in (50, 95, 99):
-            yield f"p{share}_{name}", float(np.percentile(known, share)) if len(known) else math.nan
+    return {
+        "jobs": len(outcome.jobs),
+        "unallocated": int((~has_started(outcome) & ~outcome.is_dropped).sum()),
+        "dropped": int(outcome.is_dropped.sum()),
+        **{f"mean_{name}": mean_of_started(measure(outcome)) for name, measure in MEASURES.items()},
+        "makespan": makespan(outcome),
+        "utilization": utilization(outcome).tolist(),
+        "withheld_share": withheld_share(outcome, num_visible),
+        "decisions": outcome.num_decisions,
+    }

@@ -13,9 +13,14 @@ from parcae.evaluation.comparison import Comparison
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation import tuning
-from parcae.rigid.evaluation.compare import compare_log, compare_packing, part_of
-from parcae.rigid.evaluation.doubts import learned_warnings
-from parcae.rigid.evaluation.world import number, run_policy
+from parcae.rigid.evaluation.compare import (
+    compare_log,
+    compare_packing,
+    learned_warnings,
+    number,
+    part_of,
+    run_policy,
+)
 from parcae.rigid.jobs import IntArray, RigidJobs
 from parcae.rigid.metrics import bounded_slowdown, slowdown
 from parcae.rigid.policies.catalog import make_packing_policy, rule_checkpoint

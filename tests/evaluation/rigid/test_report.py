@@ -11,10 +11,8 @@ import pytest
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.report import summary_sentence, write_report
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.evaluation.compare import compare_log, compare_packing
-from parcae.rigid.evaluation.gantt import boxes
-from parcae.rigid.evaluation.plots import slowdown_bars, slowdown_by_size, slowdown_cdf
-from parcae.rigid.evaluation.world import first_outcomes
+from parcae.rigid.evaluation.compare import compare_log, compare_packing, first_outcomes
+from parcae.rigid.evaluation.plots import boxes, slowdown_bars, slowdown_by_size, slowdown_cdf
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.sources import DrawnSource
 from tests.evaluation.rigid.test_compare import SOURCE, log

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parcae.rigid.config import PackingConfig, TimeMode
-from parcae.rigid.evaluation.compare import compare_log, compare_packing
+from parcae.rigid.evaluation.compare import compare_log, compare_packing, run_policy
 from parcae.rigid.evaluation.tuning import (
     knobs,
     start_parameters,
@@ -15,7 +15,6 @@ from parcae.rigid.evaluation.tuning import (
     tune_withholding,
     tuning_pieces,
 )
-from parcae.rigid.evaluation.world import run_policy
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import num_never_started, slowdown, typical_cost

@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 from parcae.evaluation.report import write_report
-from parcae.rigid.evaluation.compare import compare_log, compare_packing
-from parcae.rigid.evaluation.world import by_user, first_outcomes
+from parcae.rigid.evaluation.compare import by_user, compare_log, compare_packing, first_outcomes
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.metrics import bounded_slowdown
 from parcae.rigid.swf import read_swf

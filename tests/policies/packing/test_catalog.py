@@ -8,7 +8,7 @@ import pytest
 from parcae.base.errors import ConfigError, FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.evaluation.world import run_policy
+from parcae.rigid.evaluation.compare import run_policy
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import VOID, select
 from parcae.rigid.policies.catalog import (

@@ -9,7 +9,7 @@ import pytest
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.evaluation.world import run_policy
+from parcae.rigid.evaluation.compare import run_policy
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.jobset.policy import JobSetPolicy
 from parcae.rigid.layout import NOT_YET

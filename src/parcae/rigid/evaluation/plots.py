@@ -1,9 +1,14 @@
-"""The charts of the report on packing policies."""
+"""The charts of runs of rigid jobs, and of reports that compare policies on them.
+
+In a Gantt chart there is a panel for each resource, with its units against time. A job is a box
+that spans the units and the time that it holds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from parcae.evaluation.comparison import Comparison
+from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.evaluation.plots import (
     NUM_SPANS,
     chart_text,
@@ -20,13 +26,20 @@ from parcae.evaluation.plots import (
     policy_color,
     share_axis,
 )
-from parcae.rigid.evaluation.gantt import last_finish
-from parcae.rigid.metrics import jobs_waiting, utilization_over_time
+from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.metrics import has_started, jobs_waiting, mean_of_started, slowdown, usage
 from parcae.rigid.world import RigidOutcome
 from parcae.simulation.metrics import mean_over_spans
+from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+FloatArray = npt.NDArray[np.float64]
+#: A chart with more jobs, or a resource with more units, would not be readable.
+MAX_JOBS = 400
+MAX_UNITS = 400
+
 
 #: Largest number of points of a distribution.
 _NUM_RANKS = 500
@@ -59,19 +72,14 @@ def slowdown_cdf(comparison: Comparison) -> Figure:
     for column, result in enumerate(comparison.policies):
         values = comparison.jobs.filter(pl.col("column") == column)[comparison.world.main]
         known = values.drop_nulls().sort().to_numpy()
-        ranks = _drawn_ranks(len(known))
-        share = (ranks + 1) / max(1, len(values))
-        curves[result.name] = (known[ranks] if len(known) else known, share)
+        # At most _NUM_RANKS of the sorted values are drawn, to keep the page small.
+        ranks = np.unique(np.linspace(0, len(known) - 1, min(_NUM_RANKS, len(known))).round())
+        rows = ranks.astype(np.int64)
+        curves[result.name] = (known[rows], (rows + 1) / max(1, len(values)))
     words = comparison.world.measure_words
     title = f"Share of jobs with at most a {words}"
     figure = share_axis(line_chart(title, (words, "share of jobs"), curves, is_stepped=True))
     return figure.update_xaxes(type="log")
-
-
-def _drawn_ranks(count: int) -> npt.NDArray[np.int64]:
-    """Which of `count` sorted values are drawn: at most _NUM_RANKS, to keep the page small."""
-    ranks = np.linspace(0, max(0, count - 1), min(_NUM_RANKS, max(1, count)))
-    return np.unique(ranks.round().astype(np.int64))
 
 
 def slowdown_by_size(comparison: Comparison) -> Figure:
@@ -108,35 +116,94 @@ def learning_curves(comparison: Comparison) -> Figure:
     return figure.update_yaxes(rangemode="tozero")
 
 
-def waiting_over_time(outcomes: Mapping[str, RigidOutcome]) -> Figure:
-    """Number of waiting jobs over time, as means over 240 intervals."""
-    edges = _edges(outcomes)
-    curves = {
-        name: (edges[:-1], mean_over_spans(*jobs_waiting(outcome), edges))
-        for name, outcome in outcomes.items()
-    }
-    figure = line_chart("Jobs waiting", (_time_axis(outcomes), "jobs waiting"), curves)
-    return figure.update_yaxes(rangemode="tozero")
+def over_time(outcomes: Mapping[str, RigidOutcome]) -> tuple[Figure, list[Figure]]:
+    """The number of waiting jobs over time, and the share of every resource that is in use.
 
-
-def busy_over_time(outcomes: Mapping[str, RigidOutcome], resource: int) -> Figure:
-    """Share of a resource in use over time, as means over 240 intervals."""
-    edges = _edges(outcomes)
-    curves = {
-        name: (edges[:-1], utilization_over_time(outcome, resource, edges))
-        for name, outcome in outcomes.items()
-    }
-    label = next(iter(outcomes.values())).jobs.resources[resource]
-    axes = (_time_axis(outcomes), f"share of {chart_text(label)}")
-    return share_axis(line_chart(f"In use: {chart_text(label)}", axes, curves))
-
-
-def _time_axis(outcomes: Mapping[str, RigidOutcome]) -> str:
-    return "time (s)" if next(iter(outcomes.values())).jobs.step == "s" else "time (steps)"
-
-
-def _edges(outcomes: Mapping[str, RigidOutcome]) -> npt.NDArray[np.float64]:
-    """Edges of the intervals of the time axis; a run of fewer than 240 steps has one per step."""
-    # A run in steps has whole steps: never more intervals than steps.
+    They are means over 240 intervals; a run of fewer than 240 steps has one a step.
+    """
     end = last_finish(outcomes)
-    return np.linspace(0, end, min(NUM_SPANS, end) + 1)
+    edges = np.linspace(0, end, min(NUM_SPANS, end) + 1)
+    jobs = next(iter(outcomes.values())).jobs
+    axis = "time (s)" if jobs.step == "s" else "time (steps)"
+
+    def chart(title: str, what: str, level: Callable[[RigidOutcome], FloatArray]) -> Figure:
+        curves = {name: (edges[:-1], level(outcome)) for name, outcome in outcomes.items()}
+        return line_chart(title, (axis, what), curves)
+
+    waiting = chart(
+        "Jobs waiting", "jobs waiting", lambda run: mean_over_spans(*jobs_waiting(run), edges)
+    ).update_yaxes(rangemode="tozero")
+    busy = []
+    for row, units in enumerate(jobs.capacity.tolist()):
+        label = chart_text(jobs.resources[row])
+        used = partial(_share_used, resource=row, units=units, edges=edges)
+        busy.append(share_axis(chart(f"In use: {label}", f"share of {label}", used)))
+    return waiting, busy
+
+
+def _share_used(outcome: RigidOutcome, resource: int, units: int, edges: FloatArray) -> FloatArray:
+    return mean_over_spans(*usage(outcome, resource), edges) / float(units)
+
+
+def boxes(outcome: RigidOutcome, resource: int) -> Bars:
+    """The boxes of all jobs that started. Each job holds the lowest units free at its start.
+
+    A job whose units are not neighbours has several boxes. The model of rigid jobs defines how many
+    units a job holds, not which; this choice is for drawing only.
+
+    Example: jobs of 2 and 3 units that start together hold units 0-1 and 2-4.
+    """
+    jobs = outcome.jobs
+    # The time from which each unit is free.
+    free_from = np.zeros(int(jobs.capacity[resource]), np.int64)
+    rows: list[tuple[int, int, int, int, int]] = []
+    order = np.flatnonzero(has_started(outcome))
+    for job in order[np.argsort(outcome.start[order], kind="stable")].tolist():
+        start = int(outcome.start[job])
+        finish = int(outcome.finish[job])
+        units = np.flatnonzero(free_from <= start)[: jobs.demand[job, resource]]
+        free_from[units] = finish
+        neighbours = np.split(units, np.flatnonzero(np.diff(units) > 1) + 1)
+        rows += [(int(some[0]), start, finish, job, len(some)) for some in neighbours if len(some)]
+    return Bars(*np.array(rows, np.int64).reshape(-1, 5).T)
+
+
+def can_be_drawn(jobs: RigidJobs) -> bool:
+    """Whether a chart of a run of these jobs would be readable."""
+    return len(jobs) <= MAX_JOBS and int(jobs.capacity.max()) <= MAX_UNITS
+
+
+def packing_chart(name: str, outcome: RigidOutcome) -> Chart:
+    """The chart of one run under the policy of this name."""
+    lost = int((~has_started(outcome)).sum())
+    never = f", {counted(lost, 'job')} never started" if lost else ""
+    title = f"{name}: mean slowdown {mean_of_started(slowdown(outcome)):,.2f}{never}"
+    jobs = outcome.jobs
+    panels = [
+        Panel(
+            label,
+            int(jobs.capacity[resource]),
+            boxes(outcome, resource),
+            _names(outcome, resource),
+            low=0.0,
+        )
+        for resource, label in enumerate(jobs.resources)
+    ]
+    unit = "s" if jobs.step == "s" else "steps"
+    end = last_finish({name: outcome})
+    return Chart(title, panels, end, f"time ({unit})")
+
+
+def _names(outcome: RigidOutcome, resource: int) -> list[str]:
+    """By job: its id, its units of a resource, and its times."""
+    jobs = outcome.jobs
+    columns = (jobs.ids, jobs.demand[:, resource], outcome.start, outcome.finish, jobs.arrival)
+    return [
+        f"job {job}: {units} units from {start} to {finish}, waited {start - arrival}"
+        for job, units, start, finish, arrival in zip(*columns, strict=True)
+    ]
+
+
+def last_finish(outcomes: Mapping[str, RigidOutcome]) -> int:
+    """The time at which the last job of any run finishes, at least 1."""
+    return max(1, *(int(outcome.finish.max(initial=0)) for outcome in outcomes.values()))

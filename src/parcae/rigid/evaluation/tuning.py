@@ -1,7 +1,8 @@
 """Tune hand-made packing policies on sequences that no comparison uses.
 
 `tune_knob` sweeps the parameter of Tetris*. `tune_withholding` searches the parameters of the
-withholding rule by CMA-ES.
+withholding rule by CMA-ES. `resolve_packing` makes policies of names, and tunes where a name lacks
+parameters.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.evaluation.comparison import tuned_last
+from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.names import parse_name
 from parcae.policies.parameter_search import (
     Knobs,
     SearchLimits,
@@ -25,16 +29,31 @@ from parcae.policies.parameter_search import (
 from parcae.rigid.config import TimeMode
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
-from parcae.rigid.metrics import BY_JOB, mean_cost_of_started, num_never_started, typical_cost
+from parcae.rigid.metrics import (
+    BY_JOB,
+    mean_cost_of_started,
+    num_never_started,
+    require_ranking,
+    typical_cost,
+)
+from parcae.rigid.policies.catalog import (
+    UNGUARDED,
+    PackingSetting,
+    earned,
+    make_packing_policy,
+    packing_checkpoint,
+)
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.kernels.scores import WithholdParameter
-from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
 from parcae.rigid.sources import PackingSource, RigidLogSource, origins
 from parcae.rigid.world import PackingBatch
 from parcae.workloads.import_report import counted
 from parcae.workloads.workload import SELECTION_SEED_START, TUNING_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
+#: Policies that are tuned for the setting of the comparison, before it runs.
+TUNED = ("tetris", "withhold")
 #: Number of sequences that measure one value: sequences of steps, or pieces of a log.
 _NUM_SEQUENCES = 500
 _NUM_PIECES = 12
@@ -88,30 +107,54 @@ def tuning_pieces(log: RigidJobs) -> RigidLogSource:
     return RigidLogSource(log, max(1, min(_PIECE_JOBS, len(log) // _MIN_PIECES)))
 
 
-class _Arena:
-    """Measures policies on sequences of a source."""
+@dataclass(frozen=True)
+class RigidTuning:
+    """How policies are tuned.
 
-    def __init__(self, source: PackingSource, cost: Cost, num_threads: int | None = None) -> None:
-        self.source = source
-        self.cost = cost
-        self.num_threads = num_threads
-        self.count = _NUM_PIECES if source.config.mode is TimeMode.EXACT else _NUM_SEQUENCES
+    Args:
+        source: the source of the tuning sequences.
+        cost: the cost to minimise.
+        budget_s: largest duration of a search, in seconds.
+        where: description of the sequences, for the settings.
+
+    Raises:
+        ConfigError: the cost does not tell policies apart.
+    """
+
+    source: PackingSource
+    cost: Cost
+    budget_s: float = 120.0
+    where: str = ""
+
+    def __post_init__(self) -> None:
+        require_ranking(self.cost)
+
+    @property
+    def count(self) -> int:
+        """Number of sequences that measure one value."""
+        return _NUM_PIECES if self.source.config.mode is TimeMode.EXACT else _NUM_SEQUENCES
 
     def batch(self, first_seed: int, factor: int = 1) -> PackingBatch:
-        count = self.count * factor
-        return PackingBatch(
-            self.source.draw(range(first_seed, first_seed + count)), self.source.config
-        )
+        """Clusters that run the sequences of consecutive seeds."""
+        seeds = range(first_seed, first_seed + self.count * factor)
+        return PackingBatch(self.source.draw(seeds), self.source.config)
 
-    def measure(self, policy: HandMadePolicy, batch: PackingBatch) -> float:
-        batch.run(policy.play_many, self.num_threads)
+    def measure(
+        self, policy: HandMadePolicy, batch: PackingBatch, num_threads: int | None = None
+    ) -> float:
+        """The cost of a policy."""
+        batch.run(policy.play_many, num_threads)
         # A batch has consecutive seeds: which of them share a log does not depend on the first.
         return typical_cost(batch, self.cost, origins(self.source, range(len(batch))))
 
     def words(self, policy: HandMadePolicy, batch: PackingBatch) -> str:
         """The cost of a policy in words, with the mean that comparisons report."""
         cost = self.measure(policy, batch)
-        name = cost_name(self.cost)
+        name = ("mean " if self.cost in BY_JOB else "") + self.cost.objective.replace("-", " ")
+        # The bounded slowdown that accrues during a run is below 1 for jobs shorter than the bound,
+        # unlike the measure of the report.
+        if self.cost is Cost.BOUNDED_SLOWDOWN:
+            name += " without the minimum of 1,"
         lost = int(num_never_started(batch).sum())
         if lost == 0:
             return f"{name} {cost:,.3f}"
@@ -136,43 +179,33 @@ def knobs(sequences: Sequence[RigidJobs], mode: TimeMode = TimeMode.STEPS) -> tu
 
 
 def tune_knob(
-    source: PackingSource,
-    cost: Cost = Cost.SLOWDOWN,
-    name: str = "tetris",
-    num_threads: int | None = None,
+    source: PackingSource, cost: Cost = Cost.SLOWDOWN, num_threads: int | None = None
 ) -> Tuned:
     """Tetris* with the knob that is best on the tuning sequences; of equal ones, the smallest.
 
     Source: DeepRM, section 4.1, which does not state its knob.
     """
-    arena = _Arena(source, cost, num_threads)
-    batch = arena.batch(TUNING_SEED_START, _SWEEP_FACTOR)
-    tried = knobs(batch.sequences, source.config.mode)
+    tuning = RigidTuning(source, cost)
+    batch = tuning.batch(TUNING_SEED_START, _SWEEP_FACTOR)
     costs: dict[Values, float] = {
-        (knob,): arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch)
-        for knob in tried
+        (knob,): tuning.measure(_tetris(knob), batch, num_threads)
+        for knob in knobs(batch.sequences, source.config.mode)
     }
     sweep = Sweep(("knob",), costs)
-    least = costs[sweep.best]
-    best = HandMadePolicy(name, PackingKind.TETRIS, sweep.best)
-    words = arena.words(best, batch)
+    best = _tetris(*sweep.best)
+    words = tuning.words(best, batch)
     text = (
-        f"{sweep.best_words} ({words}) of {len(tried)} from 0 to 1, on {len(batch)} tuning "
+        f"{sweep.best_words} ({words}) of {len(costs)} from 0 to 1, on {len(batch)} tuning "
         "sequences"
     )
     # A knob of 0 is an end by nature: alignment does not count.
     edge = edge_warning(Knobs(("knob",), lambda _: costs, open_ended=("knob",)), 0, sweep)
-    return Tuned(best, least, words, text, {"knob": sweep.best[0], "cost": least}, edge)
+    card = {"knob": sweep.best[0], "cost": costs[sweep.best]}
+    return Tuned(best, costs[sweep.best], words, text, card, edge)
 
 
-def cost_name(cost: Cost) -> str:
-    """The cost in words, for example "mean slowdown".
-
-    The bounded slowdown that accrues during a run is below 1 for jobs shorter than the bound,
-    unlike the measure of the report; the name says so.
-    """
-    name = ("mean " if cost in BY_JOB else "") + cost.objective.replace("-", " ")
-    return name + (" without the minimum of 1," if cost is Cost.BOUNDED_SLOWDOWN else "")
+def _tetris(knob: float) -> HandMadePolicy:
+    return HandMadePolicy("tetris", PackingKind.TETRIS, (knob,))
 
 
 def tune_withholding(
@@ -183,7 +216,6 @@ def tune_withholding(
     max_generations: int = MAX_GENERATIONS,
     start: npt.ArrayLike | None = None,
     seed: int = 0,
-    name: str = "withhold",
     progress: Callable[[Tuned, float, int], None] | None = None,
 ) -> Tuned:
     """Search the parameters of the withholding rule by CMA-ES. Returns the rule with the least cost
@@ -194,20 +226,20 @@ def tune_withholding(
     searches from different points; each ends after `max_generations` or half of the budget. If the
     number of generations ends the search, the same seed gives the same rule.
     """
-    problem = _WithholdingProblem(_Arena(source, cost), seed, name)
-    starts = [np.asarray(start, np.float64)] if start is not None else problem.starts()
+    problem = _WithholdingProblem(RigidTuning(source, cost), seed)
+    starts = start_parameters(problem.selection_batch.sequences)
+    if start is not None:
+        starts = [np.asarray(start, np.float64)]
     limits = SearchLimits(budget_s / len(starts), max_generations, _SELECT_EVERY)
     best: SearchState | None = None
     before = 0
     for number, first in enumerate(starts):
-        spent_s = number * limits.budget_s
-        if best is not None:
-            before += best.generations
 
-        def report(state: SearchState, spent_s: float = spent_s, before: int = before) -> None:
+        def report(state: SearchState, number: int = number, before: int = before) -> None:
             if progress is not None:
                 whole = replace(state, generations=before + state.generations)
-                progress(problem.tuned(whole), spent_s + state.seconds, whole.generations)
+                seconds = number * limits.budget_s + state.seconds
+                progress(problem.tuned(whole), seconds, whole.generations)
 
         best = search_parameters(
             problem,
@@ -218,37 +250,33 @@ def tune_withholding(
             best=best,
             progress=report,
         )
+        before += best.generations
     assert best is not None
-    return problem.tuned(replace(best, generations=before + best.generations))
+    return problem.tuned(replace(best, generations=before))
 
 
 class _WithholdingProblem:
     """The cost of the withholding rule, by its parameters."""
 
-    def __init__(self, arena: _Arena, seed: int, name: str) -> None:
-        self._arena = arena
-        self._name = name
+    def __init__(self, tuning: RigidTuning, seed: int) -> None:
+        self._tuning = tuning
         # Every search seed has its range of sequence seeds, and every generation a new part of it.
         self._first_seed = TUNING_SEED_START + ((seed & 0xFF) << 30)
-        self.selection_batch = arena.batch(SELECTION_SEED_START)
+        self.selection_batch = tuning.batch(SELECTION_SEED_START)
         self._fresh = self.selection_batch
-
-    def starts(self) -> list[FloatArray]:
-        """Where new searches start."""
-        return start_parameters(self.selection_batch.sequences)
 
     def draw(self, generation: int) -> None:
         """New sequences, the same for all candidates of a generation."""
-        arena = self._arena
-        self._fresh = arena.batch(self._first_seed + (generation + 1) * arena.count)
+        first_seed = self._first_seed + (generation + 1) * self._tuning.count
+        self._fresh = self._tuning.batch(first_seed)
 
     def cost(self, parameters: FloatArray) -> float:
         """Cost on the sequences of the last `draw`."""
-        return self._arena.measure(_withhold(self._name, parameters), self._fresh)
+        return self._tuning.measure(_withhold(parameters), self._fresh)
 
     def selection(self, parameters: FloatArray) -> float:
         """Cost on the selection sequences."""
-        return self._arena.measure(_withhold(self._name, parameters), self.selection_batch)
+        return self._tuning.measure(_withhold(parameters), self.selection_batch)
 
     def tuned(self, state: SearchState) -> Tuned:
         """The best rule of a search."""
@@ -257,12 +285,16 @@ class _WithholdingProblem:
             for parameter in WithholdParameter
         }
         text = ", ".join(f"{key} {value:g}" for key, value in values.items())
-        policy = _withhold(self._name, state.parameters)
-        words = self._arena.words(policy, self.selection_batch)
+        policy = _withhold(state.parameters)
+        words = self._tuning.words(policy, self.selection_batch)
         generations = counted(state.generations, "generation")
         text += f" ({words} on selection sequences, {generations} of CMA-ES)"
         card = {**values, "cost": state.cost, "generations": state.generations}
         return Tuned(policy, state.cost, words, text, card)
+
+
+def _withhold(parameters: FloatArray) -> HandMadePolicy:
+    return HandMadePolicy("withhold", PackingKind.WITHHOLD, parameters)
 
 
 def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
@@ -273,17 +305,86 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
     """
     estimates = np.concatenate([jobs.estimate for jobs in sequences])
     length = float(np.quantile(np.log(estimates), 0.7)) if len(estimates) else 0.0
-    mild = np.zeros(len(WithholdParameter))
-    firm = np.zeros(len(WithholdParameter))
-    for start, reserve, patience, pause in ((mild, 0.3, 0.1, 3.0), (firm, 3.0, 0.3, 8.0)):
-        start[WithholdParameter.RESERVE] = reserve
-        start[WithholdParameter.STEEPNESS] = 2.0
-        start[WithholdParameter.LENGTH] = length
-        start[WithholdParameter.PATIENCE] = patience
-        start[WithholdParameter.CROWD] = 0.3 * (start is firm)
-        start[WithholdParameter.PAUSE] = pause
-    return [mild, firm]
+    starts = []
+    for reserve, patience, crowd, pause in ((0.3, 0.1, 0.0, 3.0), (3.0, 0.3, 0.3, 8.0)):
+        values = {
+            WithholdParameter.RESERVE: reserve,
+            WithholdParameter.STEEPNESS: 2.0,
+            WithholdParameter.LENGTH: length,
+            WithholdParameter.PATIENCE: patience,
+            WithholdParameter.CROWD: crowd,
+            WithholdParameter.PAUSE: pause,
+        }
+        starts.append(np.array([values.get(one, 0.0) for one in WithholdParameter]))
+    return starts
 
 
-def _withhold(name: str, theta: npt.ArrayLike) -> HandMadePolicy:
-    return HandMadePolicy(name, PackingKind.WITHHOLD, theta)
+@dataclass(frozen=True)
+class ResolvedPacking:
+    """Policies by name, after tuning."""
+
+    policies: Mapping[str, PackingPolicy]
+    tuned: Mapping[str, str]
+    curves: Mapping[str, list[list[float]]]
+    edges: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names in the caller's order."""
+        return tuple(self.policies)
+
+
+def resolve_packing(
+    names: Sequence[str],
+    tuning: RigidTuning | None,
+    progress: Callable[[str], None] | None = None,
+    setting: PackingSetting | None = None,
+) -> ResolvedPacking:
+    """Make the policies with the given names; `tetris` and `withhold` are tuned here."""
+    made: dict[str, PackingPolicy] = {}
+    tuned: dict[str, str] = {}
+    edges: dict[str, str] = {}
+    sources: dict[str, Mapping[str, Any]] = {}
+    for name in tuned_last(names, lambda name: tuning is not None and bool(tuned_policy(name))):
+        base = tuned_policy(name)
+        if tuning is None or base is None:
+            made[name] = make_packing_policy(name, setting)
+            continue
+        if progress is not None:
+            progress(f"tuning {name}")
+        result = tune(base, tuning)
+        is_guarded = name == base
+        policy: PackingPolicy = result.policy
+        made[name] = earned(policy, setting or PackingSetting()) if is_guarded else policy
+        tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
+        sources[name] = tuning.source.card()
+        if result.edge:
+            edges[name] = result.edge
+    # A learned policy has a model card.
+    paths = {name: packing_checkpoint(parse_name(name), setting) for name in made}
+    cards = {name: read_checkpoint(path).card for name, path in paths.items() if path is not None}
+    return ResolvedPacking(
+        {name: made[name] for name in dict.fromkeys(names)},
+        tuned,
+        {name: list(card["curve"]) for name, card in cards.items() if card.get("curve")},
+        edges,
+        sources | {name: card["source"] for name, card in cards.items() if "source" in card},
+    )
+
+
+def tuned_policy(name: str) -> str | None:
+    """The policy of TUNED that a name means; None if no policy is tuned for it.
+
+    Only `withhold` takes the suffix of a policy that may withhold jobs whatever the harm: `tetris`
+    withholds none.
+    """
+    plain = "withhold" if name == f"withhold{UNGUARDED}" else name
+    return plain if plain in TUNED else None
+
+
+def tune(name: str, tuning: RigidTuning, **search: Any) -> Tuned:
+    """Tune a policy of TUNED."""
+    if name == "tetris":
+        return tune_knob(tuning.source, tuning.cost)
+    return tune_withholding(tuning.source, tuning.cost, tuning.budget_s, **search)
