@@ -42,27 +42,13 @@ def test_groups_of_successive_decisions_stay_together_when_decisions_are_shuffle
     order = data.shuffled(np.random.default_rng(1))
     assert sorted(order.tolist()) == list(range(len(data)))
     assert order.tolist() != list(range(len(data)))
-    starts = np.flatnonzero(order % GROUP == 0)
-    for start in starts:
-        length = min(GROUP, len(data) - int(order[start]))
+    for start in np.flatnonzero(order % GROUP == 0):
         first = int(order[start])
+        length = min(GROUP, len(data) - first)
         assert order[start : start + length].tolist() == list(range(first, first + length))
 
 
-def test_judging_decisions_together_or_one_by_one_is_the_same() -> None:
-    family, data = _recorded(DecimaSettings.model_validate({"features": "jobs"}))
-    network = family.network(family.initial_weights(np.random.default_rng(3)))
-    device = torch.device("cpu")
-    index = np.arange(60)
-    together = network(data.decisions(index, device)).log_prob.detach().numpy()
-    single = [
-        float(network(data.decisions(index[row : row + 1], device)).log_prob[0].detach())
-        for row in index
-    ]
-    assert np.allclose(together, single, atol=1e-6)
-
-
-def test_groups_end_where_the_buffers_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_are_judged_alike_in_groups_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     family, data = _recorded(DecimaSettings.model_validate({"features": "jobs"}))
     weights = family.initial_weights(np.random.default_rng(3))
     batch = data.decisions(np.arange(100), torch.device("cpu"))
