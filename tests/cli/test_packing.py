@@ -126,13 +126,9 @@ def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(run: Run) -
     for row in rows:
         wanted = expected[row["sequence"], row["policy"]]
         for key in ("start", "finish", "decisions"):
-            assert row[key] == wanted[key], (row["sequence"], row["policy"], key)
+            assert row[key] == wanted[key], (row, key)
         for key in ("slowdown", "reward", "reward_as_coded"):
-            assert row[key] == pytest.approx(wanted[key], abs=1e-6), (
-                row["sequence"],
-                row["policy"],
-                key,
-            )
+            assert row[key] == pytest.approx(wanted[key], abs=1e-6), (row, key)
 
 
 def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(
@@ -199,23 +195,18 @@ def test_lines_of_a_log_are_not_dropped_without_a_word(
 def test_describe_counts_what_was_dropped_with_its_line(run: Run, tmp_path: Path) -> None:
     lost = "101 99999 -1 -1 2 -1 -1 -1 50 -1 0 -1 -1 -1 0 0 -1 -1\n"
     (tmp_path / "some.swf").write_text(swf_text(100) + lost)
-    done = run("parcae workload describe --world rigid some.swf")
-    assert "1 dropped: no run time (first: some.swf:103)" in done.out.replace("\n", "")
+    text = run("parcae workload describe --world rigid some.swf").out.replace("\n", "")
+    assert "1 dropped: no run time (first: some.swf:103)" in text
     described = json.loads(run("parcae workload describe --world rigid some.swf --json").out)
-    assert described["jobs"] == 100
-    assert described["read"]["lines"] == 101
+    assert (described["jobs"], described["read"]["lines"]) == (100, 101)
     assert described["capacity"] == {"processors": 16}
 
 
 def test_describe_calls_jobs_that_arrive_at_once_a_batch(run: Run, tmp_path: Path) -> None:
     lines = [f"{row} 5 -1 60 8 -1 -1 -1 60 -1 1 -1 -1 -1 0 0 -1 -1" for row in range(1, 13)]
     (tmp_path / "batch.swf").write_text("\n".join(["; MaxProcs: 16", *lines]) + "\n")
-    assert (
-        "batch"
-        in run("parcae workload describe --world rigid batch.swf").out.split("load of processors")[
-            1
-        ]
-    )
+    text = run("parcae workload describe --world rigid batch.swf").out
+    assert "batch" in text.split("load of processors")[1]
     described = json.loads(run("parcae workload describe --world rigid batch.swf --json").out)
     assert (described["load"], described["span_s"]) == ({"processors": None}, 0)
 
@@ -244,11 +235,8 @@ def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) 
         "--json c.json"
     )
     assert done.code == 0, done.err
-    assert set(json.loads((tmp_path / "c.json").read_text())["policies"]) == {
-        "sjf",
-        "w2.safetensors",
-        "t.safetensors",
-    }
+    compared = json.loads((tmp_path / "c.json").read_text())["policies"]
+    assert list(compared) == ["sjf", "w2.safetensors", "t.safetensors"]
 
 
 def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> None:
@@ -259,10 +247,8 @@ def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> 
     )
     result = json.loads(run(f"{train} --iterations 1").out)
     assert result["iterations"] == 1
-    assert (
-        len(read_checkpoint(tmp_path / "trained" / "best.safetensors").card["source"]["rates"])
-        == 10
-    )
+    card = read_checkpoint(tmp_path / "trained" / "best.safetensors").card
+    assert len(card["source"]["rates"]) == 10
     assert "already contains a training" in run(f"{train} --iterations 2").err
     assert json.loads(run(f"{train} --iterations 2 --resume").out)["iterations"] == 2
     assert any((tmp_path / "trained" / "tensorboard").iterdir())
@@ -281,8 +267,6 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
     ("command", "message"),
     [
         ("simulate", "one of --load 1.3, --rate 0.7 and --swf FILE"),
-        ("simulate --load 3", "a load of 300.0% is not possible"),
-        ("simulate --job-set deeprm.json --set nope", "no sequence 'nope'"),
         ("simulate --job-set deeprm.json --load 1", "leave out --load"),
         ("train set --swf log.swf --processors 10000 -o t", "so there is nothing to learn"),
         ("tune tetris --swf log.swf --processors 10000 -o t.safetensors", "nothing to learn"),
@@ -293,8 +277,6 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("compare --load a:b", "'a:b' is not a range"),
         ("compare --load 10%:184", "'10%:184' is not a range: write 0.1:1.84 or 10:184%"),
         ("compare --load 1 --policies sfj", "did you mean 'sjf'"),
-        ("compare --load 1 --mix paperr", "did you mean 'paper'"),
-        ("compare --load 1 --objective x", "objective 'x' does not exist: write one of"),
         *(
             (f"{command} --objective utilization", "for every policy that starts them all: use")
             for command in (
@@ -303,22 +285,13 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
                 "train set --load 1 -o x",
             )
         ),
-        ("compare --swf log.swf --part third", "choose one of second, first, all"),
-        (
-            "compare --swf log.swf --policies easy,deeprm",
-            "policy 'deeprm' sees an image of the cluster, which needs time in steps, so it cannot "
-            "run logs: use set",
-        ),
         (
             "train a2c --swf log.swf -o x",
             "images need time in steps, not the exact times of logs: use a policy that needs no "
             "image (set)",
         ),
-        ("compare --rate 0", "a rate of 0 is not possible: write arrivals per step"),
         ("compare --swf log.swf --partitions a", "write numbers separated by commas"),
         ("compare --swf short.swf", "short.swf:2: 17 fields, expected 18"),
-        ("compare --swf large.swf", "large.swf:2: the job takes 4 processors, the cluster has 2"),
-        ("compare --swf negative.swf", "negative.swf:2: field 2 (submit time) is -5"),
         ("compare --swf none.swf", "none.swf: No such file"),
         (
             "compare --load 1 --policies sjf --seeds 2 --json .",
@@ -352,13 +325,9 @@ def test_bad_input_ends_with_one_clear_line(
 ) -> None:
     head = "; MaxProcs: 2\n"
     (tmp_path / "short.swf").write_text(head + "1 0 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1\n")
-    (tmp_path / "large.swf").write_text(head + "1 0 -1 5 4 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
     (tmp_path / "one.swf").write_text(head + "1 0 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
     job = "1 0 -1 5 1 -1 -1 -1 -1 9 1 -1 -1 -1 0 -1 -1 -1\n"
     (tmp_path / "memory.swf").write_text(head + 2 * job)
-    (tmp_path / "negative.swf").write_text(
-        head + "1 -5 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n"
-    )
     done = run(_in_rigid(command))
     assert done.code == 2
     assert message in done.err

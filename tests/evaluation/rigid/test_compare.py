@@ -10,6 +10,7 @@ import pytest
 
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.evaluation.comparison import Comparison
+from parcae.evaluation.report import summary_sentence
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation import tuning
@@ -40,15 +41,8 @@ def log(num_jobs: int = 200, seed: int = 1) -> RigidJobs:
     duration = np.where(
         rng.random(num_jobs) < 0.8, rng.integers(1, 30, num_jobs), rng.integers(200, 600, num_jobs)
     )
-    return RigidJobs(
-        "log",
-        arrival,
-        duration,
-        rng.integers(1, 5, (num_jobs, 1)),
-        [8],
-        estimate=2 * duration,
-        step="s",
-    )
+    demand = rng.integers(1, 5, (num_jobs, 1))
+    return RigidJobs("log", arrival, duration, demand, [8], estimate=2 * duration, step="s")
 
 
 def test_means_are_over_all_jobs_of_all_seeds_and_ratios_are_of_these_means() -> None:
@@ -80,14 +74,7 @@ def test_seeds_without_a_job_are_no_obstacle() -> None:
     assert sjf.numbers["makespan"] == np.mean([run["makespan"] for run in busy])
     shares = [run["utilization"][0] for run in busy]
     assert sjf.numbers["utilization"]["resource 0"] == pytest.approx(np.mean(shares))
-    assert any(
-        note.startswith(f"no job arrives on {num_empty} of 20 seeds") for note in comparison.notes()
-    )
-
-
-def test_without_any_job_there_is_nothing_to_compare() -> None:
-    with pytest.raises(ConfigError, match="no job arrives"):
-        compare_packing(DrawnSource(rates=(0.0,)), ["sjf"], num_seeds=2)
+    assert f"no job arrives on {num_empty} of 20 seeds" in "\n".join(comparison.notes())
 
 
 def test_a_policy_that_loses_jobs_is_never_the_best_and_that_is_said() -> None:
@@ -95,49 +82,50 @@ def test_a_policy_that_loses_jobs_is_never_the_best_and_that_is_said() -> None:
         rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2)
     )
     comparison = compare_packing(source, ["fcfs", "sjf"], num_seeds=5)
-    assert comparison.ranked() == []
-    assert comparison.best() is None
-    assert any(
-        "lost to a full backlog" in note and note.startswith("sjf") for note in comparison.notes()
-    )
+    assert (comparison.ranked(), comparison.best()) == ([], None)
+    assert "\nsjf: 0 jobs never started and" in "\n".join(comparison.notes())
     last = comparison.columns()[-1]
     assert last.heading == "never started"
     assert last.text(comparison.policies[0]) != "–"
+    assert summary_sentence(comparison).startswith("Under every policy some jobs never")
 
 
 def test_json_holds_every_measure_and_all_settings_without_nan() -> None:
     comparison = compare_packing(SOURCE, ["sjf", "random"], num_seeds=4, label="load 1.3")
     data = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
     own = data["policies"]["random"]
-    assert {
-        "slowdown",
-        "ratio_to_first",
-        "unallocated",
-        "dropped",
-        "utilization",
-        "withheld_share",
-        "slowdown_by_size",
-    } <= set(own)
+    names = "slowdown ratio_to_first unallocated dropped utilization withheld_share"
+    assert {*names.split(), "slowdown_by_size"} <= own.keys()
     assert len(own["slowdown_by_run"]) == 4
     assert data["settings"]["seeds"] == [1000, 1003]
     assert data["settings"]["source"]["rates"] == [0.7]
 
 
-def test_seeds_of_the_tuning_are_refused() -> None:
-    with pytest.raises(ConfigError, match="kept for tuning"):
-        compare_packing(SOURCE, ["sjf"], num_seeds=1, seed_start=TUNING_SEED_START)
-
-
-def test_an_unknown_policy_and_an_empty_name_are_refused() -> None:
-    with pytest.raises(PolicyError, match="did you mean 'sjf'"):
-        compare_packing(SOURCE, ["sfj"], num_seeds=1)
-    with pytest.raises(ConfigError, match="at least one policy"):
-        compare_packing(SOURCE, ["sjf", ""], num_seeds=1)
-
-
-def test_a_horizon_that_the_jobs_do_not_fit_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="longer than the horizon allows"):
-        compare_packing(DrawnSource(settings=PackingConfig(horizon=5)), ["sjf"], num_seeds=3)
+@pytest.mark.parametrize(
+    ("source", "policies", "options", "error", "message"),
+    [
+        (DrawnSource(rates=(0.0,)), ["sjf"], {}, ConfigError, "no job arrives"),
+        (SOURCE, ["sjf"], {"seed_start": TUNING_SEED_START}, ConfigError, "kept for tuning"),
+        (SOURCE, ["sfj"], {}, PolicyError, "did you mean 'sjf'"),
+        (SOURCE, ["sjf", ""], {}, ConfigError, "at least one policy"),
+        (
+            DrawnSource(settings=PackingConfig(horizon=5)),
+            ["sjf"],
+            {},
+            WorkloadError,
+            "longer than the horizon allows",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    source: DrawnSource,
+    policies: list[str],
+    options: dict[str, int],
+    error: type[Exception],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        compare_packing(source, policies, num_seeds=3, **options)  # type: ignore[arg-type]
 
 
 def test_a_log_is_one_run_of_its_second_half_with_intervals_over_blocks() -> None:
@@ -322,11 +310,5 @@ def test_parts_of_a_log_meet_in_the_middle() -> None:
 
 
 def test_numbers_have_the_digits_that_are_of_use() -> None:
-    assert [number(v) for v in (3.1416, 31.416, 1234.5, 0.00123, 0.0, math.nan)] == [
-        "3.142",
-        "31.4",
-        "1,234",
-        "0.0012",
-        "0.000",
-        "–",
-    ]
+    shown = [number(value) for value in (3.1416, 31.416, 1234.5, 0.00123, 0.0, math.nan)]
+    assert shown == ["3.142", "31.4", "1,234", "0.0012", "0.000", "–"]

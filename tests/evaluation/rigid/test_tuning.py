@@ -91,22 +91,21 @@ def test_what_tuning_states_is_the_mean_that_comparisons_report() -> None:
     )
 
 
-def test_knobs_are_the_smaller_the_longer_the_jobs() -> None:
-    short, long = (
-        knobs([RigidJobs("k", [0], [steps], [[1]], [1])], TimeMode.EXACT) for steps in (10, 10_000)
-    )
-    assert short[0] == long[0] == 0.0
-    assert short[1] == pytest.approx(5e-5)
-    assert long[1] == pytest.approx(5e-8)
-    assert short[-1] == long[-1] == 1.0
-
-
-def test_knobs_are_the_smaller_the_more_units_a_cluster_has_in_steps() -> None:
-    few, many = (
-        knobs([RigidJobs("k", [0], [10], [[1, 1]], [units, units])]) for units in (10, 100)
-    )
-    assert few[1] == pytest.approx(5e-5)
-    assert many[1] == pytest.approx(5e-7)
+@pytest.mark.parametrize(
+    ("steps", "units", "mode", "smallest"),
+    [
+        (10, [1], TimeMode.EXACT, 5e-5),
+        (10_000, [1], TimeMode.EXACT, 5e-8),
+        (10, [10, 10], TimeMode.STEPS, 5e-5),
+        (10, [100, 100], TimeMode.STEPS, 5e-7),
+    ],
+)
+def test_knobs_are_the_smaller_the_longer_the_jobs_and_the_larger_the_cluster(
+    steps: int, units: list[int], mode: TimeMode, smallest: float
+) -> None:
+    found = knobs([RigidJobs("k", [0], [steps], [[1] * len(units)], units)], mode)
+    assert (found[0], found[-1]) == (0.0, 1.0)
+    assert found[1] == pytest.approx(smallest)
 
 
 def test_the_search_betters_its_start_and_never_touches_a_seed_of_comparisons_or_trainings() -> (
@@ -152,7 +151,6 @@ def test_the_starts_withhold_jobs_longer_than_most() -> None:
 def test_logs_are_tuned_on_pieces_of_their_first_half() -> None:
     assert tuning_pieces(log(400)).num_jobs == 100
     assert tuning_pieces(log(3)).num_jobs == 1
-    comparison = compare_log(log(), ["sjf", "tetris"])
-    assert comparison.settings["tuned"]["tetris"].endswith("pieces of the log's first half")
-    comparison = compare_log(log(), ["sjf", "tetris"], part="all")
-    assert comparison.settings["tuned"]["tetris"].endswith("which is part of the comparison")
+    for part, where in (("second", "of the log's first half"), ("all", "part of the comparison")):
+        comparison = compare_log(log(), ["sjf", "tetris"], part=part)
+        assert comparison.settings["tuned"]["tetris"].endswith(where)
