@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError, WorkloadError
+from parcae.rigid.config import PackingConfig
 from parcae.rigid.job_sets import read_packing_sets
 from tests.conftest import shared_data
 
@@ -35,18 +36,10 @@ def test_the_sequences_of_the_conformance_file_are_read_as_they_are() -> None:
     sets = read_packing_sets(path)
     assert [len(one.jobs) for one in sets] == [1, 4, 8, 19, 23, 17, 49]
     single = sets[0]
-    assert (
-        single.name,
-        single.arrival_window,
-        single.job_slots,
-        single.backlog_size,
-        single.time_horizon,
-    ) == ("single job", 10, 10, 60, 20)
-    assert (
-        single.jobs.arrival.tolist(),
-        single.jobs.duration.tolist(),
-        single.jobs.demand.tolist(),
-    ) == ([1], [3], [[5, 1]])
+    assert single.name == "single job"
+    assert single.config == PackingConfig(num_slots=10, backlog_size=60, horizon=20, window=10)
+    assert (single.jobs.arrival.tolist(), single.jobs.duration.tolist()) == ([1], [3])
+    assert single.jobs.demand.tolist() == [[5, 1]]
     assert single.jobs.capacity.tolist() == [10, 10]
     assert single.expected["sjf"]["finish"] == [4]
 
@@ -76,7 +69,7 @@ def test_a_sequence_may_have_no_jobs(tmp_path: Path) -> None:
 
 def test_a_name_that_two_sequences_have_needs_a_position(tmp_path: Path) -> None:
     path = _write(tmp_path, _set(), _set(arrival_window=7))
-    assert read_packing_sets(path, "1")[0].arrival_window == 7
+    assert read_packing_sets(path, "1")[0].config.window == 7
     with pytest.raises(
         ConfigError, match="several sequences have the name 'a'; choose one by its position: 0, 1"
     ):

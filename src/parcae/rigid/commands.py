@@ -213,11 +213,9 @@ class DrawnOptions(Options):
                 "give exactly one of --load 1.3, --rate 0.7 and --swf FILE, so that it is known "
                 "how many jobs arrive"
             )
-        text = self.load if self.load is not None else self.rate
+        words = _spread(self.load) if self.load is not None else _spread(str(self.rate))
         prefix = "" if self.load is not None else "rate:"
-        rates = tuple(
-            round(parse_load(prefix + word, mix, capacity), 6) for word in _spread(str(text))
-        )
+        rates = tuple(round(parse_load(prefix + word, mix, capacity), 6) for word in words)
         settings = PackingConfig(
             num_slots=self.num_slots, backlog_size=self.backlog_size, horizon=self.horizon
         )
@@ -285,7 +283,10 @@ def simulate(
             "--job-set runs the sequences in a file: leave out --load, --rate and --swf"
         )
     else:
-        sequences = _sequences(job_set, set_id)
+        sequences = [
+            _Sequence(one.jobs, one.config, PackingSetting(rate=len(one.jobs) / one.config.window))
+            for one in read_packing_sets(job_set, set_id)
+        ]
     # Only the first sequence is drawn.
     first = sequences[0].jobs
     if shown.gantt is not None and not can_be_drawn(first):
@@ -320,21 +321,6 @@ def _sequence(drawn: DrawnOptions, reading: SpedLogOptions, seed: int) -> _Seque
     source = drawn.source()
     mean_rate = sum(source.rates) / len(source.rates)
     return _Sequence(source.draw([seed])[0], source.config, PackingSetting(rate=mean_rate))
-
-
-def _sequences(job_set: Path, set_id: str) -> list[_Sequence]:
-    """The sequences of a file."""
-    found = []
-    for one in read_packing_sets(job_set, set_id):
-        config = PackingConfig(
-            num_slots=one.job_slots,
-            backlog_size=one.backlog_size,
-            horizon=one.time_horizon,
-            window=one.arrival_window,
-        )
-        setting = PackingSetting(rate=len(one.jobs) / one.arrival_window)
-        found.append(_Sequence(one.jobs, config, setting))
-    return found
 
 
 def _played(sequences: Sequence[_Sequence], names: Sequence[str]) -> Iterator[PlayedRun]:
@@ -551,15 +537,14 @@ def _spread_of(values: Any) -> dict[str, float]:
 
 def _print_description(described: dict[str, Any]) -> None:
     """Print the tables of a description."""
+    capacity, loads = described["capacity"].items(), described["load"].items()
     facts = [
         ("jobs", f"{described['jobs']:,} of {described['read']['lines']:,} lines"),
         ("bad lines", f"{described['read']['bad']:,}"),
         ("days", f"{described['span_s'] / 86_400:,.1f}"),
+        *((f"{name} of the cluster", f"{units:,}") for name, units in capacity),
+        *((f"load of {name}", "batch" if one is None else f"{one:.1%}") for name, one in loads),
     ]
-    for name, units in described["capacity"].items():
-        facts.append((f"{name} of the cluster", f"{units:,}"))
-    for name, load in described["load"].items():
-        facts.append((f"load of {name}", "batch" if load is None else f"{load:.1%}"))
     print_rows(f"Log {described['log']}", ("", ""), facts)
     spreads = {
         "duration (s)": described["duration_s"],

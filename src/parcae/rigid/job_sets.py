@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from parcae.base.errors import ConfigError, FormatError, WorkloadError, suggestion
+from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
 from parcae.workloads.job_sets import Whole, read_model
 
@@ -37,19 +38,13 @@ class PackingSet:
 
     Args:
         jobs: the jobs; `jobs.capacity` is the size of the cluster, `jobs.name` the sequence's name.
-        arrival_window: number of steps in which jobs can arrive: all jobs arrive before this step.
-        job_slots: number of waiting jobs that a policy sees.
-        backlog_size: number of further waiting jobs; a job that arrives when all places are taken
-            is lost.
-        time_horizon: number of steps ahead for which jobs can be booked.
+            All arrive before step `config.window`.
+        config: the cluster.
         expected: expected results by policy, as in the file; empty if there are none.
     """
 
     jobs: RigidJobs
-    arrival_window: int
-    job_slots: int
-    backlog_size: int
-    time_horizon: int
+    config: PackingConfig
     expected: Mapping[str, Any]
 
     @property
@@ -148,11 +143,10 @@ def _packing_set(where: str, entry: _Entry) -> PackingSet:
         )
     except WorkloadError as error:
         raise WorkloadError(f"{where}: {error}") from None
-    return PackingSet(
-        jobs,
-        entry.arrival_window,
-        params.job_slots,
-        params.backlog_size,
-        params.time_horizon,
-        entry.expected,
+    config = PackingConfig(
+        num_slots=params.job_slots,
+        backlog_size=params.backlog_size,
+        horizon=params.time_horizon,
+        window=entry.arrival_window,
     )
+    return PackingSet(jobs, config, entry.expected)

@@ -558,7 +558,11 @@ def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
             "long as jobs arrive, so means depend on how long that is"
         )
     first, *others = sequences
-    if others and all(_are_same_jobs(first, jobs) for jobs in others):
+    if others and all(
+        np.array_equal(getattr(first, key), getattr(jobs, key))
+        for jobs in others
+        for key in ("arrival", "duration", "demand", "estimate")
+    ):
         found.append(
             f"all {len(sequences)} runs have the same jobs, so the intervals say nothing about "
             "other days; compare different seeds, or a log in pieces"
@@ -613,11 +617,6 @@ def _learned_jobs(source: Mapping[str, Any], jobs: RigidJobs) -> npt.NDArray[np.
         elif (np.diff(jobs.ids) > 0).all() and (jobs.ids >= jobs.rows).all():
             is_known |= (part["first_id"] <= jobs.ids) & (jobs.ids <= part["last_id"])
     return is_known
-
-
-def _are_same_jobs(one: RigidJobs, other: RigidJobs) -> bool:
-    columns = ("arrival", "duration", "demand", "estimate")
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
 
 
 def compare_packing(
@@ -730,15 +729,9 @@ def compare_log(
     Raises:
         PolicyError: a policy is unknown.
         ConfigError: the part does not exist, or a piece has too many jobs.
-        WorkloadError: a job cannot run on the cluster.
+        WorkloadError: a job cannot run on the cluster, or the log has fewer than two jobs.
     """
-    half = len(log) // 2
     jobs = part_of(log, part)
-    if half < 1:
-        raise ConfigError(
-            f"{log.name}: the log has {len(log)} jobs; a comparison needs at least 2, "
-            "because it divides the log into halves"
-        )
     where = "pieces of the log's first half" + (
         "" if part == "second" else ", which is part of the comparison"
     )
@@ -765,7 +758,7 @@ def compare_log(
         sequences,
         PackingConfig.for_log(jobs),
         PackingSetting(is_exact=True, log=log.name),
-        RigidTuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where),
+        RigidTuning(tuning_pieces(log.halves()[0]), cost, tune_budget_s, where),
         card,
         float(jobs.load.max()),
     )
@@ -777,11 +770,10 @@ def part_of(log: RigidJobs, part: str) -> RigidJobs:
 
     Time begins with the part's first job.
     """
-    half = len(log) // 2
-    bounds = {"second": (half, len(log)), "first": (0, half), "all": (0, len(log))}
-    if part not in bounds:
+    if part not in PARTS:
         raise ConfigError(f"unknown part {part!r} of a log: choose one of {', '.join(PARTS)}")
-    return log.piece(*bounds[part])
+    first, second = log.halves()
+    return {"first": first, "second": second, "all": log.piece(0, len(log))}[part]
 
 
 def _pieces(jobs: RigidJobs, piece_jobs: int | None) -> list[RigidJobs]:
