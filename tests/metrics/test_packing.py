@@ -38,15 +38,15 @@ def outcome(
     starts = np.array(start, np.int64)
     finish = np.where(starts == NOT_YET, NOT_YET, starts + jobs.duration)
     is_dropped = np.isin(np.arange(len(jobs)), dropped)
-    return RigidOutcome(
-        jobs,
-        starts,
-        finish,
-        is_dropped,
-        np.zeros(len(Cost)),
-        7,
-        int(finish.max()) if end is None else end,
-    )
+    end = int(finish.max()) if end is None else end
+    return RigidOutcome(jobs, starts, finish, is_dropped, np.zeros(len(Cost)), 7, end)
+
+
+def run_in_order(*sequences: RigidJobs, config: PackingConfig | None = None) -> PackingBatch:
+    """Return the sequences' runs under first come, first served."""
+    batch = PackingBatch(sequences, config or PackingConfig.for_log(sequences[0]))
+    batch.run(make_packing_policy("fcfs").play_many)
+    return batch
 
 
 def pair(**changes: object) -> RigidJobs:
@@ -62,16 +62,11 @@ def test_slowdown_is_true_and_not_floored() -> None:
 
 
 def test_in_logs_short_jobs_count_as_ten_seconds_in_bounded_slowdown() -> None:
-    jobs = RigidJobs("log", [0, 0], [1, 40], [[1], [1]], [1], step="s")
-    done = outcome(jobs, [19, 20])
-    assert slowdown(done).tolist() == [20.0, 1.5]
-    assert bounded_slowdown(done).tolist() == [2.0, 1.5]
-
-
-def test_bounded_slowdown_is_at_least_1() -> None:
-    assert bounded_slowdown(
-        outcome(RigidJobs("log", [0], [1], [[1]], [1], step="s"), [0])
-    ).tolist() == [1.0]
+    jobs = RigidJobs("log", [0, 0, 0], [1, 40, 1], [[1]] * 3, [1], step="s")
+    done = outcome(jobs, [19, 20, 0])
+    assert slowdown(done).tolist() == [20.0, 1.5, 1.0]
+    # It is at least 1.
+    assert bounded_slowdown(done).tolist() == [2.0, 1.5, 1.0]
 
 
 def test_jobs_that_never_started_are_counted_and_left_out_of_the_means() -> None:
@@ -111,8 +106,7 @@ def test_the_memory_of_a_large_cluster_in_kb_is_measured_like_its_processors() -
         [2, 2 * 10**12],
         step="s",
     )
-    batch = PackingBatch([jobs], PackingConfig.for_log(jobs))
-    batch.run(make_packing_policy("fcfs").play_many)
+    batch = run_in_order(jobs)
     processors, memory = utilization(batch.outcome(0))
     assert memory == pytest.approx(processors)
     assert processors == pytest.approx(0.5 * 100_000 * count / (999 * 86_400 + 100_000))
@@ -160,8 +154,7 @@ def test_a_work_conserving_policy_withholds_nothing_in_steps_and_in_exact_time()
 def test_lost_jobs_are_charged_as_if_they_ran_after_the_end() -> None:
     # One unit, two slots, no backlog: the third and the fourth job are lost.
     jobs = RigidJobs("four", [0, 0, 0, 0], [4, 2, 2, 1], [[1]] * 4, [1])
-    batch = PackingBatch([jobs], PackingConfig(num_slots=2, backlog_size=0))
-    batch.run(make_packing_policy("fcfs").play_many)
+    batch = run_in_order(jobs, config=PackingConfig(num_slots=2, backlog_size=0))
     run = batch.outcome(0)
     assert run.is_dropped.tolist() == [False, False, True, True]
     assert (run.end, num_never_started(batch).tolist()) == (6, [2])
@@ -176,8 +169,7 @@ def test_lost_jobs_are_charged_as_if_they_ran_after_the_end() -> None:
 
 def test_jobs_that_wait_at_the_end_are_charged_from_then_on() -> None:
     jobs = RigidJobs("two", [0, 0], [4, 2], [[1]] * 2, [1])
-    batch = PackingBatch([jobs], PackingConfig(window=3, ends_early=True))
-    batch.run(make_packing_policy("fcfs").play_many)
+    batch = run_in_order(jobs, config=PackingConfig(window=3, ends_early=True))
     # At the end, at step 3, the second job has waited; it would run until step 5.
     assert batch.costs() == pytest.approx([3 / 4 + 3 / 2])
     assert comparable_costs(batch, Cost.SLOWDOWN) == pytest.approx([3 / 4 + 5 / 2])
@@ -203,8 +195,7 @@ def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> 
     quiet = RigidJobs("quiet", [0, 100], [10, 10], [[1], [1]], [4], step="s")  # slowdown 1
     # In order: 1 and 8, mean 4.5.
     busy = RigidJobs("busy", [0, 0], [70, 10], [[8], [8]], [8], step="s")
-    batch = PackingBatch([quiet, busy], PackingConfig.for_log(quiet))
-    batch.run(make_packing_policy("fcfs").play_many)
+    batch = run_in_order(quiet, busy)
     assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx((1 + 1 + 1 + 8) / 4)
     assert typical_cost(batch, Cost.SLOWDOWN, [0, 1]) == pytest.approx(np.sqrt(1.0 * 4.5))
 
@@ -212,8 +203,7 @@ def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> 
 def test_of_two_logs_the_typical_makespan_does_not_depend_on_the_longer_one_only() -> None:
     short = RigidJobs("short", [0], [10], [[1]], [4], step="s")
     long = RigidJobs("long", [0, 0], [100, 150], [[4], [4]], [4], step="s")
-    batch = PackingBatch([short, long, long], PackingConfig.for_log(short))
-    batch.run(make_packing_policy("fcfs").play_many)
+    batch = run_in_order(short, long, long)
     # The makespans are 10, 250 and 250.
     assert typical_cost(batch, Cost.MAKESPAN, [0, 1, 1]) == pytest.approx(50.0)
     assert typical_cost(batch, Cost.MAKESPAN, [0, 0, 0]) == pytest.approx(170.0)
@@ -224,8 +214,7 @@ def test_two_logs_of_clusters_of_the_same_size_are_two_logs() -> None:
     busy = RigidJobs("log", [0, 0], [70, 10], [[8], [8]], [8], step="s")
     source = MixedSource((RigidLogSource(quiet, None), RigidLogSource(busy, None)))
     seeds = range(7, 11)
-    batch = PackingBatch(source.draw(seeds), source.config)
-    batch.run(make_packing_policy("fcfs").play_many)
+    batch = run_in_order(*source.draw(seeds), config=source.config)
     log_of = origins(source, seeds)
     assert log_of.tolist() == [1, 0, 1, 0]
     assert typical_cost(batch, Cost.SLOWDOWN, log_of) == pytest.approx(np.sqrt(1.0 * 4.5))

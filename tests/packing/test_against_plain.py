@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.job_sets import read_packing_sets
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.policies.catalog import make_packing_policy
-from parcae.rigid.world import PackingBatch
+from parcae.rigid.world import PackingBatch, RigidOutcome
 from tests.packing.plain import PlainEvents, PlainSteps
 
 FIXTURE = Path(__file__).parents[3] / "shared" / "data" / "conformance" / "deeprm.json"
+
+
+def _run(name: str, jobs: RigidJobs, config: PackingConfig | None = None) -> RigidOutcome:
+    """The run of the jobs under a policy, by default with exact times."""
+    policy = make_packing_policy(name)
+    config = config or PackingConfig.for_log(jobs)
+    batch = PackingBatch([jobs], config, wants_profile=policy.wants_profile)
+    batch.run(policy.play_many, 1)
+    return batch.outcome(0)
 
 
 def _steps_jobs(seed: int, num_resources: int) -> RigidJobs:
@@ -90,87 +99,42 @@ def test_exact_times_are_those_of_the_oracle(name, seed):
     }[name]
     while not plain.is_over:
         plain.take(choose())
-    policy = make_packing_policy(name)
-    batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=policy.wants_profile)
-    batch.run(policy.play_many, 1)
-    assert batch.outcome(0).start.tolist() == [plain.start[j] for j in range(len(jobs))]
+    assert _run(name, jobs).start.tolist() == [plain.start[j] for j in range(len(jobs))]
 
 
-@pytest.mark.parametrize(
-    ("name", "starts"),
-    [("fcfs", [0, 4, 9, 9]), ("easy", [0, 4, 9, 9]), ("conservative", [0, 4, 9, 9])],
-)
-def test_who_arrived_first_is_first_whatever_the_slot(name, starts):
+@pytest.mark.parametrize("name", ["fcfs", "easy", "conservative"])
+def test_who_arrived_first_is_first_whatever_the_slot(name):
     """The third job takes the slot that the first one left, before the second's; so does the
     fourth.
     """
     jobs = RigidJobs("order", [0, 0, 1, 2], [4, 5, 3, 2], [[10], [10], [6], [4]], [10])
-    policy = make_packing_policy(name)
-    batch = PackingBatch([jobs], PackingConfig(num_slots=2), wants_profile=policy.wants_profile)
-    batch.run(policy.play_many, 1)
-    assert batch.outcome(0).start.tolist() == starts
+    assert _run(name, jobs, PackingConfig(num_slots=2)).start.tolist() == [0, 4, 9, 9]
 
 
 def test_conservative_backfilling_delays_no_job_beyond_what_first_come_would_give_it():
     jobs = _log_jobs(3)
     exact = RigidJobs("exact", jobs.arrival, jobs.duration, jobs.demand, jobs.capacity, step="s")
-    starts = {}
-    for name in ("fcfs", "conservative"):
-        policy = make_packing_policy(name)
-        batch = PackingBatch(
-            [exact], PackingConfig.for_log(exact), wants_profile=policy.wants_profile
-        )
-        batch.run(policy.play_many, 1)
-        starts[name] = batch.outcome(0).start
-    assert (starts["conservative"] <= starts["fcfs"]).all()
-    assert (starts["conservative"] < starts["fcfs"]).any()
+    in_order, conservative = (_run(name, exact).start for name in ("fcfs", "conservative"))
+    assert (conservative <= in_order).all()
+    assert (conservative < in_order).any()
 
 
 def test_conservative_backfilling_starts_a_job_behind_any_number_of_others():
     # One job holds 3 of 4 units; 150 wait for 2 units, and the last one fits beside it.
     count = 152
-    jobs = RigidJobs(
-        "queue",
-        np.arange(count),
-        [1_000, *[10] * 150, 5],
-        [[3], *[[2]] * 150, [1]],
-        [4],
-        step="s",
-    )
-    start = {}
-    for name in ("conservative", "conservative:100"):
-        policy = make_packing_policy(name)
-        batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=True)
-        batch.run(policy.play_many, 1)
-        start[name] = int(batch.outcome(0).start[-1])
-    assert start["conservative"] == count - 1
-    assert start["conservative:100"] > 1_000
+    durations, demands = [1_000, *[10] * 150, 5], [[3], *[[2]] * 150, [1]]
+    jobs = RigidJobs("queue", np.arange(count), durations, demands, [4], step="s")
+    assert _run("conservative", jobs).start[-1] == count - 1
+    assert _run("conservative:100", jobs).start[-1] > 1_000
 
 
 @pytest.mark.skipif(not FIXTURE.exists(), reason="the shared conformance runs are not here")
 @pytest.mark.parametrize("policy", ["sjf", "packer", "tetris_k0.5", "tetris_k0.005"])
 def test_the_released_codes_runs_are_reproduced_exactly(policy):
-    for sequence in json.loads(FIXTURE.read_text())["sequences"]:
-        table = np.array(sequence["jobs"])
-        params = sequence["params"]
-        expected = sequence["expected"][policy]
-        jobs = RigidJobs(
-            sequence["name"],
-            table[:, 0],
-            table[:, 1],
-            table[:, 2:],
-            [params["capacity"]] * (table.shape[1] - 2),
-        )
-        config = PackingConfig(
-            num_slots=params["job_slots"],
-            backlog_size=params["backlog_size"],
-            horizon=params["time_horizon"],
-            window=sequence["arrival_window"],
-        )
+    for one in read_packing_sets(FIXTURE):
+        expected = one.expected[policy]
         for as_coded, reward in ((False, "reward"), (True, "reward_as_coded")):
-            batch = PackingBatch([jobs], config.model_copy(update={"as_coded": as_coded}))
-            batch.run(make_packing_policy(policy).play_many, 1)
-            outcome = batch.outcome(0)
+            outcome = _run(policy, one.jobs, one.config.model_copy(update={"as_coded": as_coded}))
             assert outcome.start.tolist() == expected["start"]
             assert outcome.finish.tolist() == expected["finish"]
             assert -outcome.costs[Cost.SLOWDOWN] == pytest.approx(expected[reward], abs=1e-8)
@@ -179,9 +143,7 @@ def test_the_released_codes_runs_are_reproduced_exactly(policy):
 
 def test_an_exact_run_costs_what_its_jobs_waited_and_ran():
     jobs = RigidJobs("two", [5, 6], [10, 20], [[8], [8]], [8], step="s")
-    batch = PackingBatch([jobs], PackingConfig(mode=TimeMode.EXACT, bound=10))
-    batch.run(make_packing_policy("fcfs").play_many, 1)
-    outcome = batch.outcome(0)
+    outcome = _run("fcfs", jobs, PackingConfig(mode=TimeMode.EXACT, bound=10))
     assert outcome.start.tolist() == [5, 15]
     assert outcome.costs[Cost.SLOWDOWN] == pytest.approx(10 / 10 + 29 / 20)
     assert outcome.costs[Cost.COMPLETION] == 10 + 29
