@@ -196,8 +196,6 @@ _PLAYS = {
     "parcae.decima.learning.exploring",
     "parcae.decima.order_search",
     "parcae.decima.rollouts.playing",
-    "parcae.rigid.deeprm.kernels",
-    "parcae.rigid.jobset.kernels",
     "parcae.rigid.kernels.stepping",
     "parcae.rigid.kernels.transitions",
     "parcae.rigid.kernels.views",

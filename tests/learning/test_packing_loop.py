@@ -6,16 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from parcae.base.errors import ConfigError, FormatError
 from parcae.learning.loop import BEST_FILE, TrainingPlan, train
 from parcae.policies.checkpoint import read_checkpoint
+from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.jobset.learner import SetLearner
 from parcae.rigid.layout import Cost
 from parcae.rigid.learner import make_learner, start_from
 from parcae.rigid.metrics import mean_cost
-from parcae.rigid.policies.catalog import SHIPPED, make_packing_policy, rule_checkpoint
+from parcae.rigid.policies.catalog import (
+    SHIPPED,
+    make_packing_policy,
+    policy_of_checkpoint,
+    rule_checkpoint,
+)
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
@@ -27,17 +34,42 @@ SOURCE = DrawnSource(rates=(0.8,), window=30)
 SMALL = ["num_groups=4", "group_size=4", "minibatch=512"]
 
 
-def _train(folder, iterations, is_resumed=False, seed=1, settings=SMALL, progress=None):
-    learner = SetLearner(SOURCE, Cost.SLOWDOWN, None, settings, seed=seed)
+_TOY = DrawnSource(
+    (0.6,),
+    window=15,
+    settings=PackingConfig(num_slots=3, backlog_size=15, horizon=16, max_decisions=500),
+)
+_FEW = ["num_sequences=6", "num_runs=4"]
+_POOLED = ["architecture=conv3-16-pool"]
+
+
+def _train(folder, iterations, is_resumed=False, progress=None, **made):
+    usual = {"kind": "set", "source": SOURCE, "settings": SMALL, "seed": 1}
+    learner = make_learner(**{**usual, **made})
     learner.select_every = 2
-    learner.num_selection = 20
+    learner.num_selection = 20 if learner.kind == "set" else 4
     return train(learner, TrainingPlan(300, iterations, folder, is_resumed), progress), learner
 
 
-def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"kind": "set", "source": SOURCE, "settings": SMALL},
+        {"kind": "deeprm", "source": _TOY, "settings": _FEW},
+        {"kind": "deeprm", "source": _TOY, "settings": [*_FEW, "optimizer=adam"]},
+        {"kind": "a2c", "source": _TOY, "settings": [*_POOLED, "num_sequences=2", "repeats=2"]},
+        {
+            "kind": "a2c",
+            "source": _TOY,
+            "recipe": "paper",
+            "settings": [*_POOLED, "max_decisions=60"],
+        },
+    ],
+)
+def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path, made):
     # The learning rate falls with the iterations of the whole training, so the first half must
     # have the same number of iterations as its goal.
-    whole, learner = _train(tmp_path / "whole", 4)
+    whole, learner = _train(tmp_path / "whole", 4, **made)
 
     class Stop(Exception):
         pass
@@ -47,11 +79,30 @@ def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        _train(tmp_path / "half", 4, progress=stop)
-    resumed, again = _train(tmp_path / "half", 4, is_resumed=True)
+        _train(tmp_path / "half", 4, progress=stop, **made)
+    resumed, again = _train(tmp_path / "half", 4, is_resumed=True, **made)
     assert resumed.iterations == whole.iterations == 4
-    for name, array in learner.weights().items():
-        assert np.array_equal(array, again.weights()[name]), name
+    ended, found = ({**one.weights(), **one.state()} for one in (learner, again))
+    assert ended.keys() == found.keys()
+    for name, array in ended.items():
+        np.testing.assert_array_equal(array, found[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "hint"),
+    [
+        ("a2c", "discont=0.9", "did you mean 'discount'"),
+        ("deeprm", "learning_rte=1", "learning_rte"),
+        ("set", "num_group=3", "did you mean 'num_groups'"),
+    ],
+)
+def test_recipes_and_settings_that_do_not_exist_are_refused_with_a_hint(kind, setting, hint):
+    with pytest.raises(ConfigError, match=hint):
+        make_learner(kind, SOURCE, settings=[setting])
+    with pytest.raises(ConfigError, match=f"no recipe 'fats' of {kind}"):
+        make_learner(kind, SOURCE, recipe="fats")
+    with pytest.raises(ValidationError):
+        make_learner("a2c", SOURCE, settings=["discount=1.5"])
 
 
 def test_the_best_policy_is_a_checkpoint_that_the_catalogue_reads(tmp_path):
@@ -126,8 +177,7 @@ def test_a_training_starts_only_from_weights_that_mean_the_same(kind, source, ch
         start_from(make_learner(kind, source), changed, "from.safetensors")
 
 
-def test_a_training_of_the_set_network_starts_from_a_tuned_rule_or_a_network():
-    shipped = read_checkpoint(SHIPPED.folder / "set-steps.safetensors")
+def test_a_training_of_the_set_network_starts_from_a_tuned_rule():
     learner = SetLearner(SOURCE)
     first = learner.weights()
     params = np.arange(len(WithholdParameter), dtype=float)
@@ -138,7 +188,15 @@ def test_a_training_of_the_set_network_starts_from_a_tuned_rule_or_a_network():
     none = replace(rule_checkpoint(rule, {}), weights={})
     with pytest.raises(FormatError, match=r"rule\.safetensors: a tuned policy 'withhold' with 0"):
         start_from(learner, none, "rule.safetensors")
-    start_from(learner, shipped, "set.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("set", []), ("deeprm", []), ("a2c", [*_POOLED, "hidden=32"])]
+)
+def test_a_training_starts_from_the_weights_of_a_network(kind, settings):
+    shipped = read_checkpoint(SHIPPED.folder / f"{_SHIPPED[kind]}.safetensors")
+    learner = make_learner(kind, DrawnSource(), settings=settings)
+    start_from(learner, shipped, "from.safetensors")
     for name, array in learner.weights().items():
         np.testing.assert_array_equal(array, shipped.weights[name])
 
@@ -153,7 +211,5 @@ def test_the_set_network_improves_on_the_rule_that_it_starts_from():
     learner.select_every = 10
     learner.num_selection = 100
     result = train(learner, TrainingPlan(300, max_iterations=30))
-    from parcae.rigid.policies.catalog import policy_of_checkpoint
-
     held_out.run(policy_of_checkpoint(result.checkpoint, "best", "set").play_many)
     assert mean_cost(held_out, Cost.SLOWDOWN) < 0.97 * before

@@ -32,7 +32,7 @@ from parcae.policies.registry import bind
 from parcae.rigid.a2c.learner import A2cLearner
 from parcae.rigid.a2c.policy import A2cPolicy
 from parcae.rigid.deeprm.learner import DeepRMLearner
-from parcae.rigid.deeprm.policy import deeprm_policy
+from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.evaluation.tuning import tune_knob
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
@@ -337,9 +337,8 @@ class Learned:
     def rigid(self, is_greedy: bool = False) -> PackingPolicy:
         """The policy for rigid jobs, which draws its actions or takes the most probable ones."""
         assert self.checkpoint is not None
-        if self.checkpoint.kind == "a2c":
-            return A2cPolicy.from_checkpoint(self.checkpoint, "a2c", is_greedy)
-        return deeprm_policy(self.checkpoint, self.name, "deeprm", is_greedy)
+        kind = A2cPolicy if self.checkpoint.kind == "a2c" else DeepRMPolicy
+        return kind.from_checkpoint(self.checkpoint, self.name, is_greedy=is_greedy)
 
 
 def checkpoint_path(request: Request, key: str) -> Path:
@@ -627,14 +626,9 @@ def _best_start(scenario: Scenario, rules: Sequence[Learned]) -> Any:
 def _train_rigid(request: Request, key: str, training: RigidTraining, share_s: float) -> Learned:
     recipe = training.recipe or request.recipe
     request.say(f"training {key}, recipe {recipe}, at most {share_s:.0f} s")
-    how = (training.source, training.cost, recipe, training.options)
-    seed = request.training_seed
-    learner: DeepRMLearner | A2cLearner
-    if training.kind == "deeprm":
-        threads = request.processes or os.cpu_count() or 1
-        learner = DeepRMLearner(*how, seed=seed, num_threads=threads)
-    else:
-        learner = A2cLearner(*how, seed=seed)
+    make = DeepRMLearner if training.kind == "deeprm" else A2cLearner
+    learner = make(training.source, training.cost, recipe, training.options, request.training_seed)
+    learner.num_threads = request.processes or os.cpu_count() or 1
     learner.select_every = training.select_every
     if training.num_selection is not None:
         learner.num_selection = training.num_selection

@@ -5,6 +5,7 @@ With one more leading axis the same tables hold many clusters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -36,94 +37,72 @@ class Cost(IntEnum):
         return self.name.lower().replace("_", separator)
 
 
+def _columns(
+    integers: Sequence[str], floats: Sequence[str] = (), bits: Sequence[str] = ()
+) -> np.dtype[Any]:
+    """Return the type of a record of int64, float64 and uint64."""
+    return np.dtype(
+        [
+            (name, kind)
+            for names, kind in ((integers, np.int64), (floats, np.float64), (bits, np.uint64))
+            for name in names
+        ],
+        align=True,
+    )
+
+
 #: A job of a sequence. `estimate` is the duration that the scheduler knows, `log_estimate` its
 #: logarithm; `duration` is the real one, which only the simulation knows.
-SPEC = np.dtype(
-    [
-        ("arrival", np.int64),
-        ("estimate", np.int64),
-        ("duration", np.int64),
-        ("log_estimate", np.float64),
-    ],
-    align=True,
-)
+SPEC = _columns(("arrival", "estimate", "duration"), ("log_estimate",))
 #: Start and finish of each job, NOT_YET until known; `expected` is the finish by the estimate.
-JOB = np.dtype(
-    [("start", np.int64), ("finish", np.int64), ("expected", np.int64), ("is_dropped", np.int64)],
-    align=True,
-)
+JOB = _columns(("start", "finish", "expected", "is_dropped"))
 #: The cluster's time, counters and sums. Over all jobs that have arrived, `arrived_work` is the sum
 #: of (largest share of a resource x estimated duration), `log_estimate` the sum of the logarithms
 #: of the estimates. Over the jobs in the system, `weight` is the sum of 1 / duration,
 #: `bounded_weight` the same with bounded durations. `used` is the share of the resources in use,
 #: summed over resources (exact times only).
-CLOCK = np.dtype(
-    [
-        ("now", np.int64),
-        ("num_arrived", np.int64),
-        ("num_waiting", np.int64),
-        ("num_backlog", np.int64),
-        ("first_backlog", np.int64),
-        ("num_running", np.int64),
-        ("num_finished", np.int64),
-        ("num_dropped", np.int64),
-        ("num_decisions", np.int64),
-        ("num_placed", np.int64),
-        ("last_arrival", np.int64),
-        ("arrived_work", np.float64),
-        ("log_estimate", np.float64),
-        ("weight", np.float64),
-        ("bounded_weight", np.float64),
-        ("used", np.float64),
-        ("is_over", np.int64),
-    ],
-    align=True,
+CLOCK = _columns(
+    (
+        "now",
+        "num_arrived",
+        "num_waiting",
+        "num_backlog",
+        "first_backlog",
+        "num_running",
+        "num_finished",
+        "num_dropped",
+        "num_decisions",
+        "num_placed",
+        "last_arrival",
+        "is_over",
+    ),
+    ("arrived_work", "log_estimate", "weight", "bounded_weight", "used"),
 )
 #: How the world runs; see `PackingConfig`. `makespan_weight` is the number of jobs / the shortest
 #: makespan that is possible. With `is_exact`, time goes from event to event, every
 #: waiting job is visible, in order of arrival, and only a job that fits now can be placed. Else
 #: time goes in steps, and jobs can be booked ahead.
-RULES = np.dtype(
-    [
-        ("is_exact", np.int64),
-        ("window", np.int64),
-        ("ends_early", np.int64),
-        ("as_coded", np.int64),
-        ("bound", np.float64),
-        ("makespan_weight", np.float64),
-        ("max_decisions", np.int64),
-    ],
-    align=True,
+RULES = _columns(
+    ("is_exact", "window", "ends_early", "as_coded", "max_decisions"), ("bound", "makespan_weight")
 )
 #: The part of a view that is not per job; see `View`.
-HEAD = np.dtype(
-    [
-        ("now", np.int64),
-        ("num_jobs", np.int64),
-        ("num_backlog", np.int64),
-        ("num_points", np.int64),
-        ("num_running", np.int64),
-        ("num_arrived", np.int64),
-        ("arrived_work", np.float64),
-        ("log_estimate", np.float64),
-        ("since_arrival", np.int64),
-        ("random_bits", np.uint64),
-        ("is_exact", np.int64),
-        ("wants_profile", np.int64),
-    ],
-    align=True,
+HEAD = _columns(
+    (
+        "now",
+        "num_jobs",
+        "num_backlog",
+        "num_points",
+        "num_running",
+        "num_arrived",
+        "since_arrival",
+        "is_exact",
+        "wants_profile",
+    ),
+    ("arrived_work", "log_estimate"),
+    ("random_bits",),
 )
 #: A waiting job in a view. `age` is the time since its arrival, `can_start` 1 if it fits now.
-VISIBLE_JOB = np.dtype(
-    [
-        ("slot", np.int64),
-        ("estimate", np.int64),
-        ("age", np.int64),
-        ("can_start", np.int64),
-        ("log_estimate", np.float64),
-    ],
-    align=True,
-)
+VISIBLE_JOB = _columns(("slot", "estimate", "age", "can_start"), ("log_estimate",))
 
 
 class SequenceTables(NamedTuple):

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import importlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel
 
 from parcae.base.errors import ConfigError, FormatError
 from parcae.base.extras import require
+from parcae.learning.config import recipe_settings
 from parcae.learning.loop import Learner, Measured, compile_kernels
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import require_shapes
@@ -68,11 +72,7 @@ def make_learner(
     require_waiting(source)
     module, name = LEARNERS[kind]
     make: Any = getattr(importlib.import_module(module), name)
-    arguments: dict[str, Any] = {"settings": settings, "seed": seed}
-    # Every learner has its own default recipe.
-    if recipe is not None:
-        arguments["recipe"] = recipe
-    learner: PackingLearner = make(source, cost, **arguments)
+    learner: PackingLearner = make(source, cost, recipe, settings, seed)
     return learner
 
 
@@ -123,25 +123,63 @@ class PackingLearner(Learner):
     """A learner of a packing policy.
 
     Before a training starts, the number of selection runs and of iterations between measurements
-    may be changed.
+    may be changed, and the number of threads, on which no result depends.
 
-    All packing learners are made with the same arguments, see
-    `parcae.rigid.learner.make_learner`.
+    Args:
+        source: where job sequences are drawn.
+        cost: the objective to minimise.
+        recipe: name of a recipe; None for the learner's default.
+        settings: changes of the recipe's settings, each "key=value".
+        seed: seed of the training.
+
+    Raises:
+        ConfigError: the recipe or a setting is unknown or invalid, or the learner cannot learn on
+            the source.
     """
 
     measured = "cost"
     iterations_name = "iterations"
     select_every = 25
     num_selection = 200
+    num_threads = 1
+    #: Recipes by name; the first one is the default.
+    recipes: ClassVar[Mapping[str, BaseModel]]
+    #: Keeps the seeds of the learners' initial weights apart.
+    salt: ClassVar[int]
+    #: The shape of the network, if it depends on the cluster.
+    network: Any = None
 
-    def __init__(self, source: PackingSource, cost: Cost, seed: int) -> None:
+    def __init__(
+        self,
+        source: PackingSource,
+        cost: Cost = Cost.SLOWDOWN,
+        recipe: str | None = None,
+        settings: Sequence[str] = (),
+        seed: int = 0,
+    ) -> None:
         self.source = source
         self.cost = cost
         self.seed = seed
+        name = recipe or self.default_recipe()
+        self.config: Any = recipe_settings(self.recipes, name, self.kind, settings)
+        self.start(np.random.default_rng([self.salt, seed]))
+
+    def default_recipe(self) -> str:
+        """The name of the recipe for the source."""
+        return next(iter(self.recipes))
+
+    @abstractmethod
+    def start(self, rng: np.random.Generator) -> None:
+        """Make the networks with random weights."""
 
     @abstractmethod
     def policy(self) -> PackingPolicy:
         """The policy with the present weights."""
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of the network and of the training."""
+        shape = {"network": self.network.model_dump(mode="json")} if self.network else {}
+        return {**shape, "learning": self.config.model_dump(mode="json")}
 
     def identity(self) -> dict[str, Any]:
         """Where sequences are drawn, and the cost."""

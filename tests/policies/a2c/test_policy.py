@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.policies.checkpoint import Checkpoint, write_checkpoint
-from parcae.rigid.a2c.layout import A2cSettings, Architecture, draw_weights
+from parcae.policies.checkpoint import Checkpoint
+from parcae.rigid.a2c.layout import Architecture, draw_weights
 from parcae.rigid.a2c.policy import A2cPolicy, draw_actions, prefixed, settings_for
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.jobs import RigidJobs
@@ -76,54 +74,44 @@ def test_a_masked_policy_decides_only_what_does_something() -> None:
     assert masked.costs.sum() != free.costs.sum()
 
 
-def test_actions_are_drawn_by_softmax() -> None:
+def test_actions_are_drawn_by_softmax_and_never_what_is_impossible() -> None:
     logits = np.log(np.array([[0.2, 0.5, 0.3], [1.0, 1e-30, 1e-30]], np.float32))
-    assert draw_actions(logits, np.array([0.19, 0.0])).tolist() == [0, 0]
-    assert draw_actions(logits, np.array([0.21, 0.999])).tolist() == [1, 0]
-    assert draw_actions(logits, np.array([0.71, 0.5])).tolist() == [2, 0]
-
-
-def test_what_is_impossible_is_never_drawn() -> None:
+    for draws, actions in (([0.19, 0.0], [0, 0]), ([0.21, 0.999], [1, 0]), ([0.71, 0.5], [2, 0])):
+        assert draw_actions(logits, np.array(draws)).tolist() == actions
     logits = np.array([[-np.inf, 0.0, -np.inf]] * 2, np.float32)
     assert draw_actions(logits, np.array([0.0, 1.0 - 2.0**-53])).tolist() == [1, 1]
 
 
-def test_a_checkpoint_gives_the_policy_again(tmp_path: Path) -> None:
+def test_a_checkpoint_gives_the_policy_again_and_another_kind_is_refused() -> None:
     policy = _policy()
-    path = tmp_path / "a2c.safetensors"
     weights = prefixed(policy.weights, "actor")
-    write_checkpoint(
-        Checkpoint("a2c", 1, weights, {"network": policy.settings.model_dump(mode="json")}), path
+    card = Checkpoint("a2c", 1, weights, {"network": policy.settings.model_dump(mode="json")})
+    again, first = (
+        [outcome.start.tolist() for outcome in _played(one).outcomes()]
+        for one in (A2cPolicy.from_checkpoint(card, "a"), policy)
     )
-    again = A2cPolicy.read(path)
-    assert [o.start.tolist() for o in _played(again).outcomes()] == [
-        o.start.tolist() for o in _played(policy).outcomes()
-    ]
-
-
-def test_a_checkpoint_of_another_policy_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.safetensors"
-    write_checkpoint(Checkpoint("deeprm", 1, {}, {}), path)
+    assert again == first
     with pytest.raises(FormatError, match="of a 'deeprm' policy, not of 'a2c'"):
-        A2cPolicy.read(path)
+        A2cPolicy.from_checkpoint(Checkpoint("deeprm", 1, {}, {}), "a")
 
 
-def test_a_cluster_with_another_image_is_refused() -> None:
-    source = DrawnSource(window=5)
-    batch = PackingBatch(source.draw([1000]), source.config)
-    with pytest.raises(
-        ConfigError, match="made for images of 8x33 cells and 3 slots, not 20x223 and 10"
-    ):
-        batch.run(_policy().play_many, 1)
-
-
-def test_a_cluster_of_other_resources_with_an_image_of_the_same_size_is_refused() -> None:
+def test_a_cluster_with_another_image_or_other_resources_is_refused() -> None:
     settings = settings_for(PackingConfig(), [10, 10], Architecture.FC)
+    assert settings.num_actions == 11
     weights = draw_weights(settings, settings.num_actions, np.random.default_rng(0))
-    source = DrawnSource(num_units=20, num_resources=1)
-    batch = PackingBatch(source.draw([1000]), source.config)
-    with pytest.raises(ConfigError, match=r"made for a cluster of \[10, 10\] units, not \[20\]"):
-        batch.run(A2cPolicy("a2c", prefixed(weights, "actor"), settings).play_many, 1)
+    other = A2cPolicy("a2c", prefixed(weights, "actor"), settings)
+    for policy, source, message in (
+        (_policy(), DrawnSource(), "images of 8x33 cells and 3 slots, not 20x223 and 10"),
+        # An image of the same size.
+        (
+            other,
+            DrawnSource(num_units=20, num_resources=1),
+            r"a cluster of \[10, 10\] units, not \[20\]",
+        ),
+    ):
+        batch = PackingBatch(source.draw([1000]), source.config)
+        with pytest.raises(ConfigError, match=f"made for {message}"):
+            batch.run(policy.play_many, 1)
 
 
 def test_exact_times_have_no_image() -> None:
@@ -131,7 +119,3 @@ def test_exact_times_have_no_image() -> None:
         settings_for(PackingConfig(mode=TimeMode.EXACT), _CAPACITY, Architecture.FC)
     with pytest.raises(ConfigError, match="at least 4 rows"):
         settings_for(PackingConfig(horizon=3), _CAPACITY, Architecture.CONV_16_POOL)
-
-
-def test_settings_know_the_number_of_actions() -> None:
-    assert A2cSettings(horizon=20, width=223, num_slots=10).num_actions == 11

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from parcae.base.errors import FormatError
+from parcae.cluster.kernels.policies import decide
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.jobset.kernels import (
     START_RULE,
     RigidJobFeature,
     RigidSharedFeature,
-    explore_many,
     initial_weights,
 )
-from parcae.rigid.jobset.learner import Recorded, SetLearner
-from parcae.rigid.jobset.network import JobSetNetwork
-from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
+from parcae.rigid.jobset.learner import JobSetNetwork, Recorded
+from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record
+from parcae.rigid.kernels.stepping import explore_many
 from parcae.rigid.layout import Cost, select
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy
@@ -26,6 +26,8 @@ from parcae.rigid.sources import DrawnSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 
 RULE = np.array(START_RULE)
+#: The weights of a fresh network.
+FRESH = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
 
 
 def _random_weights(seed: int):
@@ -42,31 +44,16 @@ def _log(num_resources: int) -> RigidJobs:
         + np.eye(num_resources, dtype=int)[rng.integers(0, num_resources, 300)]
     )
     arrival = np.cumsum(rng.integers(0, 20, 300))
-    return RigidJobs(
-        "log",
-        arrival,
-        duration,
-        np.minimum(demand, 32),
-        [32] * num_resources,
-        2 * duration,
-        step="s",
-    )
+    demand = np.minimum(demand, 32)
+    return RigidJobs("log", arrival, duration, demand, [32] * num_resources, 2 * duration, step="s")
 
 
 def _explored(source, weights, capacity=2048):
     batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=True, seed=3)
     records = allocate_record(2, capacity, 40_000)
-    works = allocate_workspace(2)
     policy = JobSetPolicy("set", {**weights, "rule": RULE})
-    run = (
-        batch.clusters,
-        batch.views,
-        policy.network,
-        works,
-        records,
-        int(Cost.SLOWDOWN),
-    )
-    explore_many(*run, 0, 2)
+    tables = policy.tables(batch.views)
+    explore_many(batch.clusters, batch.views, tables, records, int(Cost.SLOWDOWN), 0, 2)
     return batch, [select(records, row) for row in range(2)]
 
 
@@ -79,9 +66,11 @@ def test_the_compiled_pass_and_pytorch_agree_on_every_recorded_choice(source):
     _, records = _explored(source, weights)
     data = Recorded(records)
     assert len(data) > 40
-    judged = JobSetNetwork(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
-    assert np.abs(judged.log_prob.detach().numpy() - data.log_prob).max() < 1e-4
-    assert float(judged.entropy.detach().min()) >= 0.0
+    # Shuffled, since minibatches keep their jobs.
+    for index in (np.arange(len(data)), np.random.default_rng(0).permutation(len(data))[:30]):
+        judged = JobSetNetwork(weights)(data.decisions(index, torch.device("cpu")))
+        assert np.abs(judged.log_prob.detach().numpy() - data.log_prob[index]).max() < 1e-4
+        assert float(judged.entropy.detach().min()) >= 0.0
 
 
 def test_a_run_goes_on_to_its_end_when_its_record_is_full():
@@ -97,22 +86,11 @@ def test_a_run_goes_on_to_its_end_when_its_record_is_full():
         np.testing.assert_array_equal(one.choice[:count], other.choice[:count])
 
 
-def test_shuffled_minibatches_keep_their_jobs():
-    _, records = _explored(DrawnSource(rates=(0.9,)), _random_weights(2))
-    data = Recorded(records)
-    index = np.random.default_rng(0).permutation(len(data))[:30]
-    judged = JobSetNetwork(_random_weights(2))(data.decisions(index, torch.device("cpu")))
-    assert np.abs(judged.log_prob.detach().numpy() - data.log_prob[index]).max() < 1e-4
-
-
 @pytest.mark.parametrize("source", [DrawnSource(rates=(0.8,)), RigidLogSource(_log(2), 250)])
 def test_a_fresh_network_decides_as_the_rule_that_it_corrects(source):
-    fresh = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
     outcomes = []
-    for policy in (
-        JobSetPolicy("set", fresh),
-        HandMadePolicy("withhold", PackingKind.WITHHOLD, RULE),
-    ):
+    rule = HandMadePolicy("withhold", PackingKind.WITHHOLD, RULE)
+    for policy in (JobSetPolicy("set", FRESH), rule):
         batch = PackingBatch(
             source.draw(range(1000, 1006)), source.config, wants_profile=policy.wants_profile
         )
@@ -127,35 +105,43 @@ def test_features_of_a_view_worked_out_by_hand():
     batch.begin()
     batch.step(np.array([0]))  # four steps of 6 and 1 units
     view = select(batch.show(), 0)
-    policy = JobSetPolicy("set", {**initial_weights(np.random.default_rng(0)), "rule": RULE})
-    assert policy.decide(view) in (2, -1)  # only the third fits beside it
-    features = policy._work.features
-    work = policy._work
+    tables = JobSetPolicy("set", FRESH).tables(view)
+    assert decide(view, tables) in (2, -1)  # only the third fits beside it
+    work = tables.work
     assert work.row[:2].tolist() == [1, 0]  # the view's rows: what can start comes first
-    x = features[0]
-    assert x[RigidJobFeature.ESTIMATE] == pytest.approx(np.log(8))
-    assert x[RigidJobFeature.CAN_START] == 1
-    assert x[RigidJobFeature.LEFT] == pytest.approx(0.3)
-    assert x[RigidJobFeature.ALIGNMENT] == pytest.approx(0.4 * 0.1 + 0.9 * 0.1)
-    assert x[RigidJobFeature.FREE_AT_END] == pytest.approx(1.0)
-    assert features[1][RigidJobFeature.CAN_START] == 0
-    assert features[1][RigidJobFeature.LEFT] == pytest.approx(-0.1)
-    # now, and after 1/4, 1/2, 1, 2 and 4 times the typical four steps
-    ahead = slice(RigidSharedFeature.FREE_NOW, RigidSharedFeature.FREE_LAST + 1)
-    assert work.shared[ahead].tolist() == pytest.approx([0.4, 0.4, 0.4, 1.0, 1.0, 1.0])
-    # the third job asks 1 of 10 of both; the first of equals counts as its own
-    assert x[
-        RigidJobFeature.DOMINANT_NOW : RigidJobFeature.DOMINANT_LAST + 1
-    ].tolist() == pytest.approx([0.3, 0.3, 0.3, 0.9, 0.9, 0.9])
-    assert x[RigidJobFeature.OTHER_NOW : RigidJobFeature.OTHER_LAST + 1].tolist() == pytest.approx(
-        [0.8, 0.8, 0.8, 0.9, 0.9, 0.9]
+    first, other = (
+        {feature: float(row[feature]) for feature in RigidJobFeature} for row in work.features[:2]
     )
+    assert first == pytest.approx(
+        first
+        | {
+            RigidJobFeature.ESTIMATE: np.log(8),
+            RigidJobFeature.CAN_START: 1,
+            RigidJobFeature.LEFT: 0.3,
+            RigidJobFeature.ALIGNMENT: 0.4 * 0.1 + 0.9 * 0.1,
+            RigidJobFeature.FREE_AT_END: 1.0,
+        }
+    )
+    assert other == pytest.approx(
+        other | {RigidJobFeature.CAN_START: 0, RigidJobFeature.LEFT: -0.1}
+    )
+
+    def ahead(features, first):
+        return features[first : first + 6].tolist()
+
+    # now, and after 1/4, 1/2, 1, 2 and 4 times the typical four steps
+    free = ahead(work.shared, RigidSharedFeature.FREE_NOW)
+    assert free == pytest.approx([0.4, 0.4, 0.4, 1.0, 1.0, 1.0])
+    # the third job asks 1 of 10 of both; the first of equals counts as its own
+    own = ahead(work.features[0], RigidJobFeature.DOMINANT_NOW)
+    assert own == pytest.approx([0.3, 0.3, 0.3, 0.9, 0.9, 0.9])
+    least = ahead(work.features[0], RigidJobFeature.OTHER_NOW)
+    assert least == pytest.approx([0.8, 0.8, 0.8, 0.9, 0.9, 0.9])
     assert work.shared[RigidSharedFeature.STARTABLE] == pytest.approx(0.5)
 
 
 def test_it_never_holds_for_ever():
-    weights = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
-    weights["hold.bias"] = np.array([1000.0], np.float32)
+    weights = {**FRESH, "hold.bias": np.array([1000.0], np.float32)}
     source = DrawnSource(rates=(0.5,), window=20)
     batch = PackingBatch(source.draw([1000]), source.config, wants_profile=True)
     batch.run(JobSetPolicy("set", weights).play_many)
@@ -163,12 +149,10 @@ def test_it_never_holds_for_ever():
 
 
 def test_weights_of_another_shape_are_refused():
-    weights = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
-    weights["job1.bias"] = np.zeros(7, np.float32)
     with pytest.raises(FormatError, match=r"'job1.bias' should have shape \(24,\)"):
-        JobSetPolicy("set", weights)
+        JobSetPolicy("set", {**FRESH, "job1.bias": np.zeros(7, np.float32)})
     with pytest.raises(FormatError, match="rule of 7 parameters, not 8"):
-        JobSetPolicy("set", {**initial_weights(np.random.default_rng(0)), "rule": RULE[:7]})
+        JobSetPolicy("set", {**FRESH, "rule": RULE[:7]})
 
 
 def test_many_waiting_jobs_are_looked_at_by_the_rules_taste():
@@ -178,14 +162,6 @@ def test_many_waiting_jobs_are_looked_at_by_the_rules_taste():
     batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=True)
     batch.begin()
     view = select(batch.show(), 0)
-    policy = JobSetPolicy("set", {**initial_weights(np.random.default_rng(0)), "rule": RULE})
-    slot = policy.decide(view)
-    assert durations[slot] == 1
-    assert sorted(durations[policy._work.row]) == list(range(1, 33))
-
-
-def test_a_setting_that_does_not_exist_is_refused_with_a_suggestion():
-    from parcae.base.errors import ConfigError
-
-    with pytest.raises(ConfigError, match="did you mean 'num_groups'"):
-        SetLearner(DrawnSource(), Cost.SLOWDOWN, None, ["num_group=3"])
+    tables = JobSetPolicy("set", FRESH).tables(view)
+    assert durations[decide(view, tables)] == 1
+    assert sorted(durations[tables.work.row]) == list(range(1, 33))

@@ -78,6 +78,18 @@ def entropy_terms(log_prob: Tensor) -> Tensor:
     return -torch.exp(finite) * finite * (log_prob > _LEAST)
 
 
+def set_rate(
+    optimizer: torch.optim.Optimizer, rate: float, final_share: float, left: float
+) -> float:
+    """Set a learning rate that falls linearly to a share of `rate`, where `left` is the share of
+    the training that is left. Returns the present share of `rate`.
+    """
+    fade = final_share + (1.0 - final_share) * left
+    for group in optimizer.param_groups:
+        group["lr"] = rate * fade
+    return fade
+
+
 def optimizer_state(
     named: Iterable[tuple[str, Tensor]], optimizer: torch.optim.Optimizer
 ) -> Weights:

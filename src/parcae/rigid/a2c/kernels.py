@@ -8,55 +8,50 @@ result is exact, and many times as fast as convolving each image.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, mix
 
-#: Number of patterns of the largest window, which has 4x4 cells.
-_PATTERNS = 65536
+#: Number of patterns of the largest window, which has 4x4 cells. The key of a window is its place
+#: (row-major in the grid) x this number + its pattern, whose bit row + window x column is a cell.
+PATTERNS = 65536
 #: Cells of an image that are tested for zeros at once, a multiple of every stride.
 CELLS_PER_WORD = 8
-FULL = 1
-DONE = 0
 
 
-@inlined
-def _find(index, place, pattern):  # type: ignore[no-untyped-def]
-    """Return the number of a pair in the index, or -1 if the pair is new and the index is full.
+class Layer(NamedTuple):
+    """The convolution and the dense layer of one network, with a table of computed rows.
 
-    A new pair gets the next number.
+    The table is a hash table with linear probing: `rows[k]` is what the window with key `keys[k]`
+    adds to the sums, and `keys[k]` is -1 where there is no row.
     """
-    # A hash table with linear probing; its size is a power of 2, so `last` is a bit mask.
-    last = index.keys.shape[0] - 1
-    key = np.int64(place * _PATTERNS + pattern)
-    at = np.int64(mix(np.uint64(key))) & last
-    while index.keys[at] != key:
-        if index.keys[at] == -1:
-            number = index.count[0]
-            if number == index.place.shape[0]:
-                return np.int64(-1)
-            index.keys[at] = key
-            index.numbers[at] = number
-            index.place[number] = place
-            index.pattern[number] = pattern
-            index.count[0] += 1
-            return number
-        at = (at + 1) & last
-    return index.numbers[at]
 
-
-@kernel
-def renumber(index, grown):  # type: ignore[no-untyped-def]
-    """Copy an index into a larger one; all pairs keep their numbers."""
-    for number in range(index.count[0]):
-        _find(grown, index.place[number], index.pattern[number])
+    conv: Any  # float32[num_filters, 3, 3]
+    bias: Any  # float32[num_filters]
+    dense: Any  # float32[num_places, num_filters, num_units]
+    keys: Any  # int64[a power of 2]
+    rows: Any  # float32[as many, num_units]
+    count: Any  # int64[1], rows in the table
 
 
 @inlined
-def _encode(cells, words, grid, index, codes, numbers, at):  # type: ignore[no-untyped-def]
-    """Write the numbers of the image's windows to numbers[at:]; windows of zeros are left out.
+def _find(keys, key):  # type: ignore[no-untyped-def]
+    """Return where a key is in a hash table, or the empty place where it belongs."""
+    # The size is a power of 2, so `last` is a bit mask.
+    last = keys.shape[0] - 1
+    at = np.int64(mix(np.uint64(key))) & last
+    while keys[at] != key and keys[at] != -1:
+        at = (at + 1) & last
+    return at
 
-    Returns the end of what was written, or -1 if the index is full.
+
+@inlined
+def _encode(cells, words, grid, codes, keys, at):  # type: ignore[no-untyped-def]
+    """Write the keys of the image's windows to keys[at:]; windows of zeros are left out.
+
+    Returns the end of what was written.
     """
     # The windows' left columns end before this one.
     last = (grid.columns - 1) * grid.stride + 1
@@ -84,10 +79,7 @@ def _encode(cells, words, grid, index, codes, numbers, at):  # type: ignore[no-u
                 for j in range(grid.window):
                     pattern |= codes[left - first + j] << (grid.window * j)
                 if pattern != 0:
-                    number = _find(index, row * grid.columns + left // grid.stride, pattern)
-                    if number < 0:
-                        return np.int64(-1)
-                    numbers[at] = number
+                    keys[at] = (row * grid.columns + left // grid.stride) * PATTERNS + pattern
                     at += 1
     return np.int64(at)
 
@@ -101,85 +93,86 @@ def _occupied(words, top, num_rows, word):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def encode_many(  # type: ignore[no-untyped-def]
-    cells, words, is_over, grid, index, codes, numbers, starts
-):
-    """Write the numbers of the windows of many images. Returns DONE, or FULL if the index is full;
-    then the call must be repeated with a larger index.
+def encode_many(cells, words, is_over, grid, codes, keys, starts):  # type: ignore[no-untyped-def]
+    """Write the keys of the windows of many images.
 
-    The numbers of image k are numbers[starts[k]:starts[k + 1]]; images of clusters that are over
-    have none.
+    Those of image k are keys[starts[k]:starts[k + 1]]; images of clusters that are over have none.
     """
     starts[0] = 0
     for row in range(is_over.shape[0]):
-        end = starts[row]
-        if is_over[row] == 0:
-            end = _encode(cells[row], words[row], grid, index, codes, numbers, starts[row])
-        if end < 0:
-            return FULL
-        starts[row + 1] = end
-    return DONE
-
-
-@inlined
-def _convolved(layer, grid, pattern, top, left, f):  # type: ignore[no-untyped-def]
-    """Return the convolution at (top, left) of the window with filter f, before the rectifier."""
-    total = layer.bias[f]
-    for j in range(3):
-        for i in range(3):
-            if (pattern >> (top + i + grid.window * (left + j))) & 1:
-                total += layer.conv[f, i, j]
-    return total
-
-
-@inlined
-def _featured(layer, grid, pattern):  # type: ignore[no-untyped-def]
-    """Fill the pattern's features, which are counted beyond those of a window of zeros.
-
-    A feature is the rectified convolution or, with pooling, the largest of the window; without a
-    convolution it is the cell itself.
-    """
-    for f in range(layer.features.shape[1]):
-        if grid.window == 1:
-            layer.features[pattern, f] = 1.0
-        else:
-            best = np.float32(0.0)
-            for left in range(grid.window - 2):
-                for top in range(grid.window - 2):
-                    best = max(best, _convolved(layer, grid, pattern, top, left, f))
-            layer.features[pattern, f] = best - max(np.float32(0.0), layer.bias[f])
-    layer.features_now[pattern] = layer.now[0]
-
-
-@inlined
-def _tabulated(layer, grid, index, number):  # type: ignore[no-untyped-def]
-    """Fill the pair's row of the table: features of the pattern x dense layer at the place."""
-    pattern = index.pattern[number]
-    place = index.place[number]
-    if layer.features_now[pattern] != layer.now[0]:
-        _featured(layer, grid, pattern)
-    row = layer.table[number]
-    for unit in range(row.shape[0]):
-        row[unit] = 0.0
-    for f in range(layer.features.shape[1]):
-        feature = layer.features[pattern, f]
-        dense = layer.dense[place, f]
-        if feature != 0.0:
-            for unit in range(row.shape[0]):
-                row[unit] += feature * dense[unit]
-    layer.table_now[number] = layer.now[0]
+        starts[row + 1] = starts[row]
+        if not is_over[row]:
+            starts[row + 1] = _encode(cells[row], words[row], grid, codes, keys, starts[row])
 
 
 @kernel
-def sum_many(numbers, starts, grid, index, layer, sums):  # type: ignore[no-untyped-def]
+def number_many(keys, table, at):  # type: ignore[no-untyped-def]
+    """Put all keys into a hash table, and write the place of each key to `at`. Returns whether the
+    table has room, which is whether at most a half of it is used.
+    """
+    table[:] = -1
+    left = table.shape[0] // 2
+    for k in range(keys.shape[0]):
+        place = _find(table, keys[k])
+        if table[place] == -1:
+            if left == 0:
+                return False
+            left -= 1
+            table[place] = keys[k]
+        at[k] = place
+    return True
+
+
+@inlined
+def _feature(layer, window, pattern, f):  # type: ignore[no-untyped-def]
+    """Return what filter f gives for a pattern, beyond what it gives for a window of zeros.
+
+    This is the rectified convolution or, with pooling, the largest of the window; without a
+    convolution it is the cell itself.
+    """
+    if window == 1:
+        return np.float32(1.0)
+    best = np.float32(0.0)
+    for left in range(window - 2):
+        for top in range(window - 2):
+            total = layer.bias[f]
+            for j in range(3):
+                for i in range(3):
+                    if (pattern >> (top + i + window * (left + j))) & 1:
+                        total += layer.conv[f, i, j]
+            best = max(best, total)
+    return best - max(np.float32(0.0), layer.bias[f])
+
+
+@inlined
+def _looked_up(layer, window, key):  # type: ignore[no-untyped-def]
+    """Return the place in the table of a key's row, which is computed if it is not there."""
+    at = _find(layer.keys, key)
+    if layer.keys[at] == key:
+        return at
+    # In a full table, the search for a row would take long: begin anew.
+    if 2 * layer.count[0] >= layer.keys.shape[0]:
+        layer.keys[:] = -1
+        layer.count[0] = 0
+        at = _find(layer.keys, key)
+    layer.keys[at] = key
+    layer.count[0] += 1
+    row = layer.rows[at]
+    row[:] = 0.0
+    for f in range(layer.dense.shape[1]):
+        feature = _feature(layer, window, key % PATTERNS, f)
+        if feature != 0.0:
+            for unit in range(row.shape[0]):
+                row[unit] += feature * layer.dense[key // PATTERNS, f, unit]
+    return at
+
+
+@kernel
+def sum_many(keys, starts, window, layer, sums):  # type: ignore[no-untyped-def]
     """Write the dense layer's sums of many images, beyond those of an image of zeros."""
-    for row in range(sums.shape[0]):
-        total = sums[row]
-        for unit in range(total.shape[0]):
-            total[unit] = 0.0
-        for at in range(starts[row], starts[row + 1]):
-            number = numbers[at]
-            if layer.table_now[number] != layer.now[0]:
-                _tabulated(layer, grid, index, number)
-            for unit in range(total.shape[0]):
-                total[unit] += layer.table[number, unit]
+    sums[:] = 0.0
+    for image in range(sums.shape[0]):
+        for at in range(starts[image], starts[image + 1]):
+            row = layer.rows[_looked_up(layer, window, keys[at])]
+            for unit in range(row.shape[0]):
+                sums[image, unit] += row[unit]

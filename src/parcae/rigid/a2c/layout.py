@@ -1,4 +1,4 @@
-"""A2cScheduler's networks: the five architectures, their shapes, and the tables of the kernels.
+"""A2cScheduler's networks: the five architectures and their shapes.
 
 An image is covered by windows. Each window gives `num_filters` numbers, and one matrix maps those
 of all windows to the next layer's inputs. A window has 1x1 cells in a plain layer, 3x3 in a
@@ -9,17 +9,14 @@ Source: A2cScheduler, section 4.3 and Table 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from parcae.base.errors import FormatError
+from parcae.policies.networks.layout import Weights
 
-Weights = dict[str, npt.NDArray[Any]]
 KIND = "a2c"
 #: Increased whenever the image changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
@@ -97,6 +94,11 @@ class A2cSettings(BaseModel):
         return self.num_slots + 1
 
     @property
+    def last_bias(self) -> str:
+        """The name of the outputs' bias."""
+        return "out.bias" if self.hidden else "dense.bias"
+
+    @property
     def grid(self) -> Grid:
         """Where the windows lie."""
         size = self.architecture.window
@@ -138,36 +140,6 @@ class Grid(NamedTuple):
     columns: int
 
 
-class Index(NamedTuple):
-    """A hash table that numbers the pairs (place, pattern) that have occurred.
-
-    A window of zeros is not in the table.
-    """
-
-    keys: Any  # int64[2 x capacity], place x 65536 + pattern, or -1
-    numbers: Any  # int64[2 x capacity]
-    place: Any  # int64[capacity], row-major in the grid
-    pattern: Any  # int64[capacity], bit row + window x column for each cell of the window
-    count: Any  # int64[1]
-
-
-class Layer(NamedTuple):
-    """The convolution and the dense layer of one network, with tables of computed rows.
-
-    A row of a table is valid if its `_now` entry equals `now`, which is increased when weights
-    change.
-    """
-
-    conv: Any  # float32[num_filters, 3, 3]
-    bias: Any  # float32[num_filters]
-    dense: Any  # float32[num_places, num_filters, num_units]
-    features: Any  # float32[num_patterns, num_filters], beyond those of a window of zeros
-    features_now: Any  # int64[num_patterns]
-    table: Any  # float32[capacity, num_units]
-    table_now: Any  # int64[capacity]
-    now: Any  # int64[1]
-
-
 def draw_weights(
     settings: A2cSettings, num_outputs: int, rng: np.random.Generator, last_scale: float = 0.01
 ) -> Weights:
@@ -182,21 +154,3 @@ def draw_weights(
             rng.standard_normal(shape) * (0.0 if name.endswith("bias") else scale)
         ).astype(np.float32)
     return weights
-
-
-def check_weights(
-    weights: Mapping[str, npt.NDArray[Any]], settings: A2cSettings, num_outputs: int, path: str
-) -> None:
-    """Check that weights fit the settings."""
-    expected = settings.shapes(num_outputs)
-    actual = {name: tuple(array.shape) for name, array in weights.items()}
-    if actual != expected:
-        wrong = sorted(
-            name
-            for name in expected.keys() | actual.keys()
-            if expected.get(name) != actual.get(name)
-        )
-        raise FormatError(
-            f"{path}: weights {', '.join(wrong)} do not fit the settings; the file was changed, "
-            "so train the policy again"
-        )

@@ -6,9 +6,8 @@ says, after Mnih et al., "Asynchronous methods for deep reinforcement learning".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +15,17 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.base.errors import DivergedError
-from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.training import optimizer_state, restore_optimizer
-from parcae.rigid.a2c.layout import FEATURE_VERSION, KIND, Architecture, draw_weights
-from parcae.rigid.a2c.lookup import (
-    EncodedImages,
-    FirstLayer,
-    PatternEncoder,
-    outputs,
+from parcae.policies.networks.training import optimizer_state, restore_optimizer, set_rate
+from parcae.rigid.a2c.layout import (
+    FEATURE_VERSION,
+    KIND,
+    A2cSettings,
+    Architecture,
+    draw_weights,
 )
+from parcae.rigid.a2c.lookup import EncodedImages, LookupNetwork, encode_clusters
 from parcae.rigid.a2c.network import A2cNetwork, Windows
 from parcae.rigid.a2c.policy import (
     A2cPolicy,
@@ -36,23 +35,13 @@ from parcae.rigid.a2c.policy import (
     settings_for,
     slots_of,
 )
-from parcae.rigid.layout import Cost
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
-from parcae.rigid.sources import PackingSource
 from parcae.rigid.world import PackingBatch
 
 FloatArray = npt.NDArray[np.float64]
 #: A time step fits into this many bits, so that a sequence's index and a time fit into one int64.
 _TIME_BITS = 32
-
-
-class A2cOptimizer(StrEnum):
-    """The optimizer of the weights."""
-
-    SGD = "sgd"
-    RMSPROP = "rmsprop"
-    ADAM = "adam"
 
 
 class A2cConfig(BaseModel):
@@ -68,7 +57,7 @@ class A2cConfig(BaseModel):
         actor_rate: learning rate of the actor.
         critic_rate: learning rate of the critic.
         final_share: the learning rates fall linearly to this share by the end of the training.
-        optimizer: sgd, rmsprop or adam.
+        optimizer: of both networks.
         entropy: weight of the entropy bonus; it falls linearly to 0.
         max_norm: maximum norm of each network's gradient; 0 for no maximum.
         is_aligned: subtract from each advantage its mean over the clusters at the same time (and
@@ -95,7 +84,7 @@ class A2cConfig(BaseModel):
     actor_rate: float = Field(default=3e-4, gt=0)
     critic_rate: float = Field(default=1e-3, gt=0)
     final_share: float = Field(default=0.05, ge=0, le=1)
-    optimizer: A2cOptimizer = A2cOptimizer.ADAM
+    optimizer: Literal["sgd", "rmsprop", "adam"] = "adam"
     entropy: float = Field(default=0.01, ge=0)
     max_norm: float = Field(default=1.0, ge=0)
     is_aligned: bool = True
@@ -119,15 +108,10 @@ RECIPES: dict[str, A2cConfig] = {
     "fast": A2cConfig(),
     "paper": A2cConfig(
         num_sequences=1, repeats=1, num_steps=1, discount=0.99, actor_rate=1e-4, critic_rate=1e-3,
-        final_share=1.0, optimizer=A2cOptimizer.SGD, entropy=0.0, max_norm=0.0, is_aligned=False,
+        final_share=1.0, optimizer="sgd", entropy=0.0, max_norm=0.0, is_aligned=False,
         is_normalized=False, hidden=0, is_masked=False, void_prior=0.0,
     ),
 }  # fmt: skip
-
-
-def a2c_config(recipe: str = "fast", settings: Sequence[str] = ()) -> A2cConfig:
-    """The settings of a recipe, with changes that are given as "key=value"."""
-    return recipe_settings(RECIPES, recipe, KIND, settings)
 
 
 def n_step_returns(
@@ -167,28 +151,18 @@ class _Step(NamedTuple):
     # Clusters at the same time (and with the same sequence, if it runs several times) are a group.
     groups: npt.NDArray[np.int64]
 
-    @property
-    def num_deciding(self) -> int:
-        """Number of clusters that took a decision, because their run was not over."""
-        return int(self.is_alive.sum())
-
 
 class _Trained:
-    """A network in training: its weights, its compiled first layer and its optimizer."""
+    """A network in training: its weights, the same as looked up, and its optimizer."""
 
     def __init__(
-        self, network: A2cNetwork, encoder: PatternEncoder, config: A2cConfig, rate: float
+        self, weights: Weights, shape: A2cSettings, config: A2cConfig, rate: float
     ) -> None:
-        self.network = network
+        self.network = A2cNetwork(weights, shape, weights[shape.last_bias].size)
+        self.looked_up = LookupNetwork(self.network.arrays(), shape)
         self.config = config
         self.rate = rate
-        self.arrays = network.arrays()
-        self.layer = FirstLayer(self.arrays, encoder)
-        self.optimizer = _optimizer(network, config.optimizer, rate)
-
-    def outputs(self, encoded: EncodedImages) -> npt.NDArray[np.float32]:
-        """The network's outputs, without gradients."""
-        return outputs(self.layer.sums(encoded), self.layer.blank, self.arrays)
+        self.optimizer = _optimizer(self.network, config.optimizer, rate)
 
     def step(self, loss: torch.Tensor, left: float) -> None:
         """One step of gradient descent."""
@@ -196,28 +170,28 @@ class _Trained:
         loss.backward()  # type: ignore[no-untyped-call]
         if self.config.max_norm:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate * (
-                self.config.final_share + (1 - self.config.final_share) * left
-            )
+        set_rate(self.optimizer, self.rate, self.config.final_share, left)
         self.optimizer.step()
-        self.layer.refresh()
+        self.looked_up.refresh()
+
+    def weights(self) -> Weights:
+        """Copies of the weights."""
+        return {name: array.copy() for name, array in self.network.arrays().items()}
 
     def state(self) -> Weights:
         """Copies of the optimizer's moments."""
-        return optimizer_state(self.network.table.items(), self.optimizer)
+        return optimizer_state(self.network.by_name().items(), self.optimizer)
 
     def restore(self, weights: Weights, state: Weights) -> None:
-        for name, array in self.arrays.items():
-            array[...] = weights[name]
-        restore_optimizer(self.network.table.items(), self.optimizer, state)
-        self.layer.refresh()
+        self.network.load_arrays(weights)
+        restore_optimizer(self.network.by_name().items(), self.optimizer, state)
+        self.looked_up.refresh()
 
 
-def _optimizer(network: A2cNetwork, kind: A2cOptimizer, rate: float) -> torch.optim.Optimizer:
-    if kind is A2cOptimizer.SGD:
+def _optimizer(network: A2cNetwork, kind: str, rate: float) -> torch.optim.Optimizer:
+    if kind == "sgd":
         return torch.optim.SGD(network.parameters(), rate)
-    if kind is A2cOptimizer.RMSPROP:
+    if kind == "rmsprop":
         return torch.optim.RMSprop(network.parameters(), rate, alpha=0.99, eps=1e-5)
     # Fused, because the dense layer of a wide image has millions of weights.
     return torch.optim.Adam(network.parameters(), rate, eps=1e-5, fused=True)
@@ -232,59 +206,35 @@ def _optimizer(network: A2cNetwork, kind: A2cOptimizer, rate: float) -> torch.op
 class A2cLearner(PackingLearner):
     """Trains an actor and a critic, two separate networks, on parallel clusters in lockstep.
 
-    Args:
-        source: where job sequences are drawn; time is in steps.
-        cost: its increase is the negative reward.
-        recipe: "fast" or "paper".
-        settings: changes of the recipe's settings, each "key=value", see `A2cConfig`.
-        seed: seed of the training.
-
-    Raises:
-        ConfigError: the recipe or a setting is unknown, or the clusters have no images.
-        pydantic.ValidationError: a value is out of range.
+    The reward is minus the increase of the cost.
 
     Example: `A2cLearner(DrawnSource((0.7,)), settings=["num_steps=32"])`
     """
 
     kind = KIND
     feature_version = FEATURE_VERSION
+    recipes = RECIPES
+    salt = 0x6132_6373
+    config: A2cConfig
+    network: A2cSettings
 
-    def __init__(
-        self,
-        source: PackingSource,
-        cost: Cost = Cost.SLOWDOWN,
-        recipe: str = "fast",
-        settings: Sequence[str] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(source, cost, seed)
-        config = a2c_config(recipe, settings)
-        self.config = config
-        capacity = source.draw(IterationSeeds(seed, 0).sequences(1))[0].capacity
-        network = settings_for(
-            source.config, capacity, config.architecture, config.hidden, config.is_masked
+    def start(self, rng: np.random.Generator) -> None:
+        """Make the networks, and draw their weights."""
+        config = self.config
+        capacity = self.source.draw(IterationSeeds(self.seed, 0).sequences(1))[0].capacity
+        shape = settings_for(
+            self.source.config, capacity, config.architecture, config.hidden, config.is_masked
         )
-        self.network = network
-        rng = np.random.default_rng(np.random.SeedSequence([0x6132_6373, seed]))
-        drawn = draw_weights(network, network.num_actions, rng)
+        self.network = shape
+        drawn = draw_weights(shape, shape.num_actions, rng)
         # The last output is the action that lets time pass.
-        drawn["out.bias" if network.hidden else "dense.bias"][-1] = config.void_prior
-        actor = A2cNetwork(drawn, network, network.num_actions)
-        critic = A2cNetwork(draw_weights(network, 1, rng), network, 1)
-        self._encoder = PatternEncoder(network)
-        self._actor = _Trained(actor, self._encoder, config, config.actor_rate)
-        self._critic = _Trained(critic, self._encoder, config, config.critic_rate)
-
-    def settings(self) -> dict[str, Any]:
-        """The settings of the networks and of the training."""
-        return {
-            "network": self.network.model_dump(mode="json"),
-            "learning": self.config.model_dump(mode="json"),
-        }
+        drawn[shape.last_bias][-1] = config.void_prior
+        self._actor = _Trained(drawn, shape, config, config.actor_rate)
+        self._critic = _Trained(draw_weights(shape, 1, rng), shape, config, config.critic_rate)
 
     def weights(self) -> Weights:
         """The actor's weights (copies)."""
-        return prefixed(self._actor.arrays, "actor")
+        return prefixed(self._actor.weights(), "actor")
 
     def policy(self) -> A2cPolicy:
         """The policy with the present weights; it draws its actions."""
@@ -293,7 +243,7 @@ class A2cLearner(PackingLearner):
     def state(self) -> Weights:
         """The critic's weights and the moments of both optimizers."""
         return (
-            prefixed(self._critic.arrays, "critic")
+            prefixed(self._critic.weights(), "critic")
             | prefixed(self._actor.state(), "moments.actor")
             | prefixed(self._critic.state(), "moments.critic")
         )
@@ -314,10 +264,10 @@ class A2cLearner(PackingLearner):
         reports: list[Mapping[str, float]] = []
         while not batch.is_over.all():
             steps: list[_Step] = []
-            while not batch.is_over.all() and sum(
-                step.num_deciding for step in steps
-            ) < self.config.num_steps * len(batch):
+            count = 0
+            while not batch.is_over.all() and count < self.config.num_steps * len(batch):
                 steps.append(self._decide(batch, encoded, rng))
+                count += int(steps[-1].is_alive.sum())
                 encoded = self._encode(batch)
             reports.append(self._update(steps, encoded, 1.0 - done))
         decisions = float(batch.states.clock["num_decisions"].sum())
@@ -333,7 +283,7 @@ class A2cLearner(PackingLearner):
         }
 
     def _encode(self, batch: PackingBatch) -> EncodedImages:
-        return self._encoder.encode(batch.clusters, self._has_ended(batch))
+        return encode_clusters(batch.clusters, self._has_ended(batch), self.network)
 
     def _has_ended(self, batch: PackingBatch) -> npt.NDArray[np.bool_]:
         """bool[num_clusters], whether each run is over and was not cut off."""
@@ -343,7 +293,7 @@ class A2cLearner(PackingLearner):
     def _decide(
         self, batch: PackingBatch, encoded: EncodedImages, rng: np.random.Generator
     ) -> _Step:
-        logits = self._actor.outputs(encoded)
+        logits = self._actor.looked_up.outputs(encoded)
         masks = np.ones(logits.shape, np.bool_)
         # Otherwise every action is possible.
         if self.network.is_masked:
@@ -360,22 +310,24 @@ class A2cLearner(PackingLearner):
         return _Step(encoded, masks, actions, is_alive, rewards, is_over, groups)
 
     def _update(self, steps: list[_Step], after: EncodedImages, left: float) -> Mapping[str, float]:
-        is_alive = np.stack([step.is_alive for step in steps])
+        images, *columns = zip(*steps, strict=True)
+        masks, actions, is_alive, rewards, is_over, groups = map(np.stack, columns)
         # Clusters that were over at a step took no decision there, and are left out.
-        flat = is_alive.ravel()
-        encoded = EncodedImages.joined([step.encoded for step in steps]).only(flat)
-        windows = Windows.of(encoded, self._encoder.index)
+        windows = Windows.of(EncodedImages.joined(images, is_alive.ravel()))
         values = self._critic.network.looked_up(windows)[:, 0]
-        returns = self._returns(steps, after)[is_alive]
-        targets = torch.from_numpy(returns.astype(np.float32))
+        # The critic's values after the last step estimate all later rewards.
+        last = self._critic.looked_up.outputs(after)[:, 0].astype(np.float64)
+        # A cluster that was cut off waits for the others: nothing is discounted meanwhile.
+        discount = np.where(is_alive, self.config.discount, 1.0)
+        returns = n_step_returns(rewards, is_over, last, discount)[is_alive]
         advantages = returns - values.detach().numpy()
         if self.config.is_aligned:
-            groups = np.stack([step.groups for step in steps])[is_alive]
-            advantages = beyond_group_means(advantages, groups)
-        weights = torch.from_numpy(advantages.astype(np.float32))
-        masks = torch.from_numpy(np.concatenate([step.masks for step in steps])[flat])
-        actions = torch.from_numpy(np.concatenate([step.actions for step in steps])[flat])
-        loss, entropy = self._actor_loss(windows, masks, actions, weights, left)
+            advantages = beyond_group_means(advantages, groups[is_alive])
+        targets, weights = (
+            torch.from_numpy(numbers.astype(np.float32)) for numbers in (returns, advantages)
+        )
+        chosen = torch.from_numpy(masks[is_alive]), torch.from_numpy(actions[is_alive])
+        loss, entropy = self._actor_loss(windows, *chosen, weights, left)
         critic_loss = 0.5 * (targets - values).square().mean()
         # The last update of an iteration may have fewer decisions: its step is smaller.
         share = min(1.0, len(targets) / (self.config.num_steps * is_alive.shape[1]))
@@ -390,19 +342,6 @@ class A2cLearner(PackingLearner):
             "critic_loss": float(critic_loss.detach()),
             "decisions": float(len(targets)),
         }
-
-    def _returns(self, steps: list[_Step], after: EncodedImages) -> FloatArray:
-        """Returns of all clusters, float64[num_steps, num_clusters].
-
-        The critic's values after the last step estimate all later rewards.
-        """
-        last = self._critic.outputs(after)[:, 0].astype(np.float64)
-        rewards = np.stack([step.rewards for step in steps])
-        is_over = np.stack([step.is_over for step in steps])
-        # A cluster that was cut off waits for the others: nothing is discounted meanwhile.
-        is_alive = np.stack([step.is_alive for step in steps])
-        discount = np.where(is_alive, self.config.discount, 1.0)
-        return n_step_returns(rewards, is_over, last, discount)
 
     def _actor_loss(
         self,

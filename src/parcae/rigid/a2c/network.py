@@ -8,7 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.rigid.a2c.layout import A2cSettings, Architecture, Index, Weights, check_weights
+from parcae.policies.networks.layout import Weights
+from parcae.policies.networks.training import TableNetwork
+from parcae.rigid.a2c.kernels import PATTERNS
+from parcae.rigid.a2c.layout import A2cSettings, Architecture
 from parcae.rigid.a2c.lookup import EncodedImages, IntArray
 
 
@@ -22,55 +25,39 @@ class Windows(NamedTuple):
     patterns: IntArray  # int64[num_patterns]
 
     @classmethod
-    def of(cls, encoded: EncodedImages, index: Index) -> Windows:
-        """Find the distinct pairs of images that were encoded with `index`."""
-        used = np.flatnonzero(np.bincount(encoded.numbers, minlength=1))
-        # Sorted by place and pattern: their numbers depend on what was encoded before.
-        used = used[np.lexsort((index.pattern[used], index.place[used]))]
-        rank = np.zeros(int(index.count[0]), np.int64)
-        rank[used] = np.arange(len(used))
-        patterns, pattern = np.unique(index.pattern[used], return_inverse=True)
+    def of(cls, encoded: EncodedImages) -> Windows:
+        """Find the distinct pairs of images."""
+        keys, pairs = encoded.distinct()
+        patterns, pattern = np.unique(keys % PATTERNS, return_inverse=True)
         return cls(
-            torch.from_numpy(rank[encoded.numbers]),
+            torch.from_numpy(pairs),
             torch.from_numpy(encoded.starts[:-1]),
-            torch.from_numpy(index.place[used]),
+            torch.from_numpy(keys // PATTERNS),
             torch.from_numpy(pattern),
             patterns,
         )
 
 
-class A2cNetwork(nn.Module):
+class A2cNetwork(TableNetwork):
     """An actor (outputs: a logit for each action) or a critic (one output: the state's value).
 
     The parameters share memory with the result of `arrays`. `dense.weight` is [places, filters,
     outputs].
 
     Raises:
-        FormatError: the weights do not fit the settings.
+        FormatError: a weight is missing or has another shape.
 
     Source: A2cScheduler, section 4.3 and Table 3: 3x3 filters, rectified, 2x2 max-pooling or none,
     flattened, dense.
     """
 
-    def __init__(
-        self, weights: Weights, settings: A2cSettings, num_outputs: int, path: str = "weights"
-    ) -> None:
-        super().__init__()
-        check_weights(weights, settings, num_outputs, path)
+    def __init__(self, weights: Weights, settings: A2cSettings, num_outputs: int) -> None:
+        super().__init__(weights, settings.shapes(num_outputs))
         self.settings = settings
-        self.table = nn.ParameterDict(
-            {
-                name.replace(".", "_"): nn.Parameter(torch.from_numpy(np.array(array, np.float32)))
-                for name, array in weights.items()
-            }
-        )
 
     def arrays(self) -> Weights:
         """Return the weights by name; they share the parameters' memory."""
-        return {
-            name.replace("_", "."): parameter.detach().numpy()
-            for name, parameter in self.table.items()
-        }
+        return {name: array.detach().numpy() for name, array in self.by_name().items()}
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the outputs [B, num_outputs] of images float32[B, horizon, width]."""
@@ -84,7 +71,7 @@ class A2cNetwork(nn.Module):
     def looked_up(self, windows: Windows) -> Tensor:
         """Return the same outputs for encoded images.
 
-        As in `lookup.FirstLayer`, what a window adds to the dense layer's sums is computed once for
+        As in `LookupNetwork`, what a window adds to the dense layer's sums is computed once for
         each pair of place and pattern that occurs.
         """
         dense = self.table["dense_weight"]
@@ -119,8 +106,4 @@ class A2cNetwork(nn.Module):
         return nn.functional.max_pool2d(x, 2) if self.settings.architecture.has_pool else x
 
     def _last(self, x: Tensor) -> Tensor:
-        return (
-            torch.addmm(self.table["out_bias"], x.relu(), self.table["out_weight"])
-            if self.settings.hidden
-            else x
-        )
+        return self.linear("out", x.relu()) if self.settings.hidden else x

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,10 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from parcae.base.errors import ConfigError, problem
-from parcae.policies.checkpoint import Checkpoint, read_checkpoint
-from parcae.rigid.a2c.layout import (
-    FEATURE_VERSION,
-    KIND,
-    A2cSettings,
-    Architecture,
-    Weights,
-    check_weights,
-)
-from parcae.rigid.a2c.lookup import FirstLayer, FloatArray, IntArray, PatternEncoder, outputs
+from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.networks.layout import Weights, require_shapes
+from parcae.rigid.a2c.layout import FEATURE_VERSION, KIND, A2cSettings, Architecture
+from parcae.rigid.a2c.lookup import FloatArray, IntArray, LookupNetwork, encode_clusters
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import VOID, Clusters, Packing, SequenceTables, View
@@ -121,26 +114,18 @@ class A2cPolicy(PackingPolicy):
         self.name = name
         self.settings = settings
         self.is_greedy = is_greedy
-        self.weights = {
-            key.removeprefix("actor."): array
-            for key, array in weights.items()
-            if key.startswith("actor.")
-        }
-        check_weights(self.weights, settings, settings.num_actions, name)
+        shapes = settings.shapes(settings.num_actions)
+        require_shapes(weights, {f"actor.{key}": shape for key, shape in shapes.items()}, name)
+        self.weights = {key: weights[f"actor.{key}"] for key in shapes}
 
     @classmethod
     def from_checkpoint(
-        cls, checkpoint: Checkpoint, name: str = KIND, is_greedy: bool = False
+        cls, checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy: bool = False
     ) -> A2cPolicy:
         """Return the policy of a checkpoint."""
-        checkpoint.require(KIND, FEATURE_VERSION, name)
-        settings = checkpoint.network_settings(A2cSettings, name)
+        checkpoint.require(KIND, FEATURE_VERSION, path)
+        settings = checkpoint.network_settings(A2cSettings, path)
         return cls(name, checkpoint.weights, settings, is_greedy)
-
-    @classmethod
-    def read(cls, path: Path | str, name: str = KIND, is_greedy: bool = False) -> A2cPolicy:
-        """Return the policy of a file."""
-        return cls.from_checkpoint(read_checkpoint(Path(path)), name, is_greedy)
 
     def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
         """Run clusters from start to end; the decisions of all are taken side by side."""
@@ -149,19 +134,14 @@ class A2cPolicy(PackingPolicy):
         views = View(*(table[first:last] for table in views))
         clusters = Clusters(states, clusters.sequences, clusters.sequence_rows[first:last])
         self._check(states, clusters.sequences)
-        encoder = PatternEncoder(self.settings)
-        layer = FirstLayer(self.weights, encoder)
+        network = LookupNetwork(self.weights, self.settings)
         count = len(clusters.sequence_rows)
         begin_many(clusters, 0, count)
         is_placed = np.zeros(count, np.int64)
         held = np.zeros(count, np.int64)
         while not (is_over := states.clock["is_over"][:, 0] == 1).all():
             show_many(clusters, views, 0, count)
-            logits = outputs(
-                layer.sums(encoder.encode(clusters, is_over)),
-                layer.blank,
-                self.weights,
-            )
+            logits = network.outputs(encode_clusters(clusters, is_over, self.settings))
             actions = self._choose(logits, masks_of(views), states, views, held)
             slots = slots_of(actions, self.settings.num_slots)
             step_many(clusters, slots, is_placed, 0, count)

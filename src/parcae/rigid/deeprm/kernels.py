@@ -1,4 +1,4 @@
-"""DeepRM's compiled kernels: decisions, whole runs and recorded runs."""
+"""DeepRM's compiled kernels: decisions, and decisions that are drawn and recorded."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.base.compiled.kernels import inlined, kernel, row_of, unit
+from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.base.compiled.products import add_product
 from parcae.cluster.kernels.policies import decide
+from parcae.policies.networks.kernels import largest
 from parcae.rigid.deeprm.layout import HIDDEN, NUM_PAUSES, DeepRMNetwork, Work
-from parcae.rigid.kernels.transitions import begin, cluster_of, take
-from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import VOID
+from parcae.rigid.policies.kernels import explore
 
 # Values of `DeepRMNetwork.allowed`; 0 stands for all actions.
 _FILLED = 1
@@ -26,6 +26,7 @@ def _collect_rows(view, net, work):  # type: ignore[no-untyped-def]
 
     Rows of zeros are left out.
     """
+    head = view.head[0]
     count = 0
     resources = view.free.shape[0]
     horizon = net.limits[0]
@@ -38,17 +39,15 @@ def _collect_rows(view, net, work):  # type: ignore[no-untyped-def]
                 work.rows[count] = start + row * units + used
                 count += 1
         start = net.starts[2 * resource + 1]
-        for job in range(view.head.num_jobs[0]):
+        for job in range(head.num_jobs):
             rows = view.jobs.slot[job] * (horizon + 1) + view.jobs.estimate[job]
             work.rows[count] = start + rows * units + view.demand[job, resource]
             count += 1
-    if view.head.num_backlog[0] > 0:
-        work.rows[count] = net.starts[2 * resources] + min(view.head.num_backlog[0], net.limits[1])
+    if head.num_backlog > 0:
+        work.rows[count] = net.starts[2 * resources] + min(head.num_backlog, net.limits[1])
         count += 1
     if net.limits[2] == 1:
-        work.rows[count] = net.starts[2 * resources + 1] + min(
-            view.head.since_arrival[0], NUM_PAUSES - 1
-        )
+        work.rows[count] = net.starts[2 * resources + 1] + min(head.since_arrival, NUM_PAUSES - 1)
         count += 1
     work.count[0] = count
 
@@ -85,7 +84,7 @@ def _is_allowed(view, net, slot):  # type: ignore[no-untyped-def]
     """Return whether an action may have a probability above 0."""
     if net.allowed[0] == 0 or slot == net.actions_bias.shape[0] - 1:
         return True
-    for job in range(view.head.num_jobs[0]):
+    for job in range(view.head[0].num_jobs):
         if view.jobs.slot[job] == slot:
             return net.allowed[0] == _FILLED or view.jobs.can_start[job] == 1
     return False
@@ -141,37 +140,17 @@ def _most_probable(view, probabilities):  # type: ignore[no-untyped-def]
     In an empty cluster, if any job can start, only such jobs count, because the policy could hold
     them for ever.
     """
+    head = view.head[0]
     best = VOID
-    for job in range(view.head.num_jobs[0]):
+    for job in range(head.num_jobs):
         slot = view.jobs.slot[job]
         if view.jobs.can_start[job] == 1 and (
             best == VOID or probabilities[slot] > probabilities[best]
         ):
             best = slot
-    if best != VOID and view.head.num_running[0] == 0:
+    if best != VOID and head.num_running == 0:
         return best
-    best = 0
-    for action in range(1, probabilities.shape[0]):
-        if probabilities[action] > probabilities[best]:
-            best = action
-    return best
-
-
-@inlined
-def _choose_action(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
-    """Choose an action: the most probable one if `is_greedy`, else a drawn one."""
-    score_actions(view, net, work)
-    return (
-        _most_probable(view, work.probabilities)
-        if is_greedy
-        else _draw(work.probabilities, unit(view.head.random_bits[0]))
-    )
-
-
-@inlined
-def _slot(action, num_actions):  # type: ignore[no-untyped-def]
-    """Return the slot that an action stands for; the last action is VOID."""
-    return VOID if action == num_actions - 1 else action
+    return largest(probabilities, probabilities.shape[0])
 
 
 class DeepRM(NamedTuple):
@@ -182,33 +161,36 @@ class DeepRM(NamedTuple):
     is_greedy: Any
 
 
+@inlined
+def _slot(view, action):  # type: ignore[no-untyped-def]
+    """Return the slot that an action stands for; the last action is VOID."""
+    return VOID if action == view.jobs.shape[0] else action
+
+
 @decide.of(DeepRM)
 @kernel
 def decide_by_network(view, policy):  # type: ignore[no-untyped-def]
     """Return the slot whose job to place, or VOID."""
     net, work, is_greedy = policy
-    return _slot(_choose_action(view, net, work, is_greedy), work.probabilities.shape[0])
+    score_actions(view, net, work)
+    if is_greedy:
+        return _slot(view, _most_probable(view, work.probabilities))
+    return _slot(view, _draw(work.probabilities, unit(view.head[0].random_bits)))
 
 
+@explore.of(DeepRM)
 @kernel
-def explore_many(clusters, views, net, record, cost, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 with drawn actions, and record every decision.
-
-    The cluster `first` is run 0 of the record. When the record is full, the current run ends.
-    """
-    count = 0
-    for row in range(first, last):
-        state, sequence = cluster_of(clusters, row)
-        view = row_of(views, row)
-        begin(state, sequence)
-        while state.clock.is_over[0] == 0 and count < record.action.shape[0]:
-            show(state, sequence, view)
-            work = row_of(record.work, count)
-            record.clock[count] = state.clock.now[0]
-            record.cost[count] = state.costs[cost]
-            action = _choose_action(view, net, work, False)
-            record.action[count] = action
-            count += 1
-            take(state, sequence, _slot(action, net.actions_bias.shape[0]))
-        record.ends[row - first] = count
-        record.end_cost[row - first] = state.costs[cost]
+def explore_by_network(view, cost, record, policy):  # type: ignore[no-untyped-def]
+    """Draw an action and record it."""
+    at = record.count[0]
+    record.count[0] += 1
+    # What is recorded is worked out in its place.
+    work = Work(
+        record.rows[at], record.num_rows[at : at + 1], policy.work.hidden, record.probabilities[at]
+    )
+    score_actions(view, policy.net, work)
+    action = _draw(work.probabilities, unit(view.head[0].random_bits))
+    record.clock[at] = view.head[0].now
+    record.cost[at] = cost
+    record.action[at] = action
+    return _slot(view, action)

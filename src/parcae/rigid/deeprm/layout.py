@@ -168,7 +168,7 @@ class DeepRMNetwork(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Buffers for one decision (with a leading axis: a record of many decisions)."""
+    """Buffers for one decision."""
 
     rows: Any  # int32[num_sums], the rows of `sums` that make up the image
     count: Any  # int64[1], how many
@@ -177,38 +177,40 @@ class Work(NamedTuple):
 
 
 class DeepRMRecord(NamedTuple):
-    """The decisions of several runs, one after another."""
+    """The decisions of one run (with a leading axis: of many runs)."""
 
-    work: Any  # Work, with a leading axis [capacity]
-    action: Any  # int64[capacity]
+    count: Any  # int64[1]
     clock: Any  # int64[capacity]
     cost: Any  # float64[capacity], accrued before the decision
-    ends: Any  # int64[num_runs], one beyond each run's last decision
-    end_cost: Any  # float64[num_runs]
+    action: Any  # int64[capacity]
+    num_rows: Any  # int64[capacity], how many `rows` there are
+    rows: Any  # int32[capacity, num_sums], see `Work`
+    probabilities: Any  # float32[capacity, num_actions]
 
 
-def allocate_work(settings: DeepRMSettings, *count: int) -> Work:
-    """Allocate buffers for one decision, or for `count` decisions.
-
-    The arrays are not initialized, so memory is taken up only as it is used.
-    """
+def allocate_work(settings: DeepRMSettings) -> Work:
+    """Allocate buffers for one decision."""
     return Work(
-        np.empty((*count, settings.num_sums), np.int32),
-        np.empty((*count, 1), np.int64),
-        np.empty((*count, HIDDEN), np.float32),
-        np.empty((*count, settings.num_actions), np.float32),
+        np.empty(settings.num_sums, np.int32),
+        np.empty(1, np.int64),
+        np.empty(HIDDEN, np.float32),
+        np.empty(settings.num_actions, np.float32),
     )
 
 
 def allocate_record(settings: DeepRMSettings, num_runs: int, capacity: int) -> DeepRMRecord:
-    """Allocate a record."""
+    """Allocate records of many runs. Most arrays are not initialized, so that memory is taken up
+    only as it is used.
+    """
+    room = (num_runs, capacity)
     return DeepRMRecord(
-        allocate_work(settings, capacity),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.float64),
-        np.zeros(num_runs, np.int64),
-        np.zeros(num_runs, np.float64),
+        np.zeros((num_runs, 1), np.int64),
+        np.empty(room, np.int64),
+        np.empty(room, np.float64),
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty((*room, settings.num_sums), np.int32),
+        np.empty((*room, settings.num_actions), np.float32),
     )
 
 

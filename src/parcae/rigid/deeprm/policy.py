@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
-from parcae.cluster.kernels.policies import decide
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import Weights
 from parcae.rigid.deeprm.kernels import DeepRM
@@ -68,16 +66,6 @@ def check_fits(settings: DeepRMSettings, states: Packing) -> None:
         )
 
 
-def _check_shown(settings: DeepRMSettings, view: View) -> None:
-    """Check that a view has the network's slots and a profile of its horizon."""
-    if view.points.shape[-1] != settings.horizon + 1 or view.jobs.shape[-1] != settings.num_slots:
-        raise ConfigError(
-            f"this DeepRM network needs views of {settings.num_slots} slots and of the free "
-            f"resources in {settings.horizon} steps: use clusters that run in steps, and views "
-            "with a profile (wants_profile)"
-        )
-
-
 @dataclass
 class DeepRMPolicy(CompiledPackingPolicy):
     """DeepRM with its weights.
@@ -103,39 +91,33 @@ class DeepRMPolicy(CompiledPackingPolicy):
     def __post_init__(self) -> None:
         self.network = make_network(self.weights, self.settings, self.name)
 
-    def tables_for(self, states: Packing, views: View) -> DeepRM:
-        """The network, and a buffer for one decision."""
+    def check_states(self, states: Packing) -> None:
+        """Check that the network fits the clusters."""
         check_fits(self.settings, states)
-        _check_shown(self.settings, views)
-        return self._made()
 
-    def _made(self) -> DeepRM:
+    def check_view(self, views: View) -> None:
+        """Check that views have the network's slots and a profile of its horizon."""
+        settings = self.settings
+        if (
+            views.points.shape[-1] != settings.horizon + 1
+            or views.jobs.shape[-1] != settings.num_slots
+        ):
+            raise ConfigError(
+                f"this DeepRM network needs views of {settings.num_slots} slots and of the free "
+                f"resources in {settings.horizon} steps: use clusters that run in steps, and views "
+                "with a profile (wants_profile)"
+            )
+        super().check_view(views)
+
+    def tables(self, views: View) -> DeepRM:
+        """The network, and a buffer for one decision."""
         return DeepRM(self.network, allocate_work(self.settings), self.is_greedy)
 
-    def decide(self, view: View) -> int:
-        """Return the slot whose job to place now, or VOID, for the view of one cluster.
-
-        The view must have its profile.
-        """
-        _check_shown(self.settings, view)
-        return int(decide(view, self._made()))
-
-    def probabilities(self, view: View) -> npt.NDArray[np.float32]:
-        """Return the probabilities of the actions, float32[num_slots + 1]; the last is VOID."""
-        _check_shown(self.settings, view)
-        made = self._made()
-        decide(view, made)
-        probabilities: npt.NDArray[np.float32] = made.work.probabilities
-        return probabilities
-
-
-def deeprm_policy(
-    checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy: bool = False
-) -> DeepRMPolicy:
-    """Return the policy of a checkpoint.
-
-    Example: `deeprm_policy(read_checkpoint(path), str(path))`
-    """
-    checkpoint.require(KIND, FEATURE_VERSION, path)
-    settings = checkpoint.network_settings(DeepRMSettings, path)
-    return DeepRMPolicy(name, checked(checkpoint.weights, settings, path), settings, is_greedy)
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy: bool = False
+    ) -> DeepRMPolicy:
+        """Return the policy of a checkpoint."""
+        checkpoint.require(KIND, FEATURE_VERSION, path)
+        settings = checkpoint.network_settings(DeepRMSettings, path)
+        return cls(name, checked(checkpoint.weights, settings, path), settings, is_greedy)

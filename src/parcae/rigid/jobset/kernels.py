@@ -1,7 +1,4 @@
-"""The set network's compiled kernels: features, logits, single decisions, and whole runs.
-
-Runs can be recorded to learn from.
-"""
+"""The set network's compiled kernels: features, logits, and decisions, which may be recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.compiled.kernels import inlined, kernel, row_of, unit
+from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.cluster.kernels.policies import decide
 from parcae.policies.networks.kernels import draw, embed_jobs, hold_logit, job_logit, largest
 from parcae.policies.networks.layout import (
@@ -23,9 +20,8 @@ from parcae.policies.networks.layout import (
     flat,
     glorot,
 )
-from parcae.rigid.kernels.transitions import begin, cluster_of, take
-from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import VOID
+from parcae.rigid.policies.kernels import explore
 from parcae.rigid.policies.kernels.scores import (
     LONGEST_PAUSE,
     WithholdParameter,
@@ -147,7 +143,7 @@ class JobSetTables(NamedTuple):
 
 
 class JobSetWorkspace(NamedTuple):
-    """Buffers for one decision (with a leading axis: of many clusters)."""
+    """Buffers for one decision."""
 
     row: Any  # int64[MAX_ROWS], the job's row in the view
     score: Any  # float64[MAX_ROWS], the rule's score; 1e6 lower for jobs that cannot start
@@ -189,7 +185,7 @@ def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
     Writes their rows to `work.row`, sorted by score, and returns how many there are.
     """
     count = 0
-    for row in range(view.head.num_jobs[0]):
+    for row in range(view.head[0].num_jobs):
         score = preference(view, row, net.rule)
         if view.jobs.can_start[row] == 0:
             score -= 1e6
@@ -212,7 +208,7 @@ def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
 def _point(view, time):  # type: ignore[no-untyped-def]
     """Return the point of the profile that holds at a time (binary search)."""
     low = 0
-    high = view.head.num_points[0] - 1
+    high = view.head[0].num_points - 1
     while low < high:
         middle = (low + high + 1) // 2
         if view.points[middle] <= time:
@@ -237,10 +233,10 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
 
     Returns the mean log estimate of the waiting jobs.
     """
-    head = view.head
+    head = view.head[0]
     x = work.shared
     scale = math.exp(typical)
-    num = head.num_jobs[0]
+    num = head.num_jobs
     estimate = 0.0
     share = 0.0
     startable = 0
@@ -251,18 +247,18 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
     estimate = estimate / max(1, num)
     share = share / max(1, num)
     x[RigidSharedFeature.WAITING] = math.log1p(num)
-    x[RigidSharedFeature.BACKLOG] = math.log1p(head.num_backlog[0])
-    x[RigidSharedFeature.RUNNING] = math.log1p(head.num_running[0])
+    x[RigidSharedFeature.BACKLOG] = math.log1p(head.num_backlog)
+    x[RigidSharedFeature.RUNNING] = math.log1p(head.num_running)
     mean = 0.0
     for resource in range(view.free.shape[0]):
         mean += view.free[resource] / view.capacity[resource] / view.free.shape[0]
     x[RigidSharedFeature.FREE_MEAN] = mean
     for k in range(_NUM_LOOKS):
-        work.look[k] = _point(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
+        work.look[k] = _point(view, head.now + np.int64(scale * _LOOKAHEAD[k] + 0.5))
         x[RigidSharedFeature.FREE_NOW + k] = _free_share(view, work.look[k])
-    x[RigidSharedFeature.LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
-    x[RigidSharedFeature.CLOCK] = math.log1p(head.now[0] / scale)
-    x[RigidSharedFeature.PAUSE] = math.log1p(head.since_arrival[0] / scale)
+    x[RigidSharedFeature.LOAD] = math.log1p(head.arrived_work / (head.now + scale))
+    x[RigidSharedFeature.CLOCK] = math.log1p(head.now / scale)
+    x[RigidSharedFeature.PAUSE] = math.log1p(head.since_arrival / scale)
     x[RigidSharedFeature.STARTABLE] = startable / max(1, num)
     x[RigidSharedFeature.TYPICAL] = typical
     x[RigidSharedFeature.WAITING_ESTIMATE] = estimate - typical
@@ -322,7 +318,7 @@ def _encode_job(  # type: ignore[no-untyped-def]
     x[RigidJobFeature.ALIGNMENT] = alignment(view, row) * 0.01
     x[RigidJobFeature.CAN_START] = view.jobs.can_start[row]
     x[RigidJobFeature.FREE_AT_END] = _free_share(
-        view, _point(view, view.head.now[0] + view.jobs.estimate[row])
+        view, _point(view, view.head[0].now + view.jobs.estimate[row])
     )
     x[RigidJobFeature.IS_RULE] = 0.0
     x[RigidJobFeature.SCORE] = max(
@@ -337,8 +333,9 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
 
     The job at position 0 has the best score of those that can start.
     """
+    head = view.head[0]
     count = _select_rows(view, net, work)
-    typical = view.head.log_estimate[0] / max(1, view.head.num_arrived[0])
+    typical = head.log_estimate / max(1, head.num_arrived)
     waiting_estimate = _encode_shared(view, work, typical)
     log_waiting = log_num_waiting(view)
     can_any = False
@@ -383,7 +380,7 @@ def score(net, work, count):  # type: ignore[no-untyped-def]
 def _num_startable(view):  # type: ignore[no-untyped-def]
     """Return how many visible jobs can start now."""
     count = 0
-    for row in range(view.head.num_jobs[0]):
+    for row in range(view.head[0].num_jobs):
         count += view.jobs.can_start[row]
     return count
 
@@ -406,7 +403,7 @@ def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[n
     """Add a decision to the record."""
     at = record.count[0]
     first = record.num_rows[0]
-    record.now[at] = view.head.now[0]
+    record.now[at] = view.head[0].now
     record.cost[at] = cost
     record.choice[at] = choice
     record.log_prob[at] = log_prob
@@ -430,37 +427,21 @@ def _has_room(record):  # type: ignore[no-untyped-def]
     )
 
 
-@inlined
-def _explore(state, view, net, work, record, cost):  # type: ignore[no-untyped-def]
-    """Draw a decision, and record it if there was a choice and is room. Returns a slot or VOID."""
+@explore.of(JobSetParts)
+@kernel
+def explore_by_network(view, cost, record, policy):  # type: ignore[no-untyped-def]
+    """Draw a decision, and record it if there was a choice and is room: decisions after a record is
+    full count in the run's cost only.
+    """
+    net, work = policy
     if _num_startable(view) == 0:
         return VOID
     count = encode(view, net, work)
     score(net, work, count)
-    position, log_prob = draw(work.logits, count + 1, unit(view.head.random_bits[0]))
+    position, log_prob = draw(work.logits, count + 1, unit(view.head[0].random_bits))
     choices = 0
     for k in range(count + 1):
         choices += work.logits[k] != _IMPOSSIBLE
     if choices > 1 and _has_room(record):
-        _write(view, work, record, count, position, log_prob, state.costs[cost])
+        _write(view, work, record, count, position, log_prob, cost)
     return VOID if position == count else view.jobs.slot[work.row[position]]
-
-
-@kernel
-def explore_many(  # type: ignore[no-untyped-def]
-    clusters, views, net, works, records, cost, first, last
-):
-    """Run clusters first..last-1 from start to end with drawn decisions, and record them.
-
-    Decisions after a record is full are not recorded, but count in the run's cost.
-    """
-    for row in range(first, last):
-        state, sequence = cluster_of(clusters, row)
-        view = row_of(views, row)
-        work = row_of(works, row)
-        record = row_of(records, row)
-        record.count[0] = record.num_rows[0] = 0
-        begin(state, sequence)
-        while state.clock.is_over[0] == 0:
-            show(state, sequence, view)
-            take(state, sequence, _explore(state, view, net, work, record, cost))

@@ -14,32 +14,67 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from parcae.decima.learning.advantages import costs_to_go, gains
 from parcae.decima.learning.updates import Step, Trainee, update
-from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.training import JobChoices, optimizer_state, restore_optimizer
+from parcae.policies.networks.training import (
+    DeepSetNetwork,
+    JobChoices,
+    Judged,
+    optimizer_state,
+    restore_optimizer,
+    set_rate,
+)
 from parcae.rigid.jobset.kernels import (
+    CRITIC_SHAPES,
     FEATURE_VERSION,
+    HIDDEN,
     MAX_ROWS,
     PRIOR,
+    SHAPES,
+    SLOPE,
     START_RULE,
     JobSetRecord,
-    explore_many,
+    RigidJobFeature,
+    RigidSharedFeature,
     initial_weights,
 )
-from parcae.rigid.jobset.network import JobSetNetwork
-from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
-from parcae.rigid.layout import Cost, select
+from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record
+from parcae.rigid.kernels.stepping import explore_many
+from parcae.rigid.layout import select
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
-from parcae.rigid.sources import PackingSource
 from parcae.rigid.world import PackingBatch, spread
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+
+class JobSetNetwork(DeepSetNetwork):
+    """The set network with a critic, over ragged batches of decisions."""
+
+    HIDDEN = HIDDEN
+    SLOPE = SLOPE
+    IS_RULE = RigidJobFeature.IS_RULE
+    RULE_HOLDS = RigidSharedFeature.RULE_HOLDS
+    CAN_HOLD = RigidSharedFeature.CAN_HOLD
+
+    def __init__(self, weights: Weights) -> None:
+        super().__init__(weights, {**SHAPES, **CRITIC_SHAPES})
+
+    def logits(self, batch: JobChoices) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (logits of jobs [R], of hold [B], context [B, HIDDEN]); -inf means impossible."""
+        hidden, context = self._contexts(batch)
+        can_start = batch.rows[:, RigidJobFeature.CAN_START] != 0
+        return *self._choices(batch, hidden, context, can_start), context
+
+    def forward(self, batch: JobChoices) -> Judged:
+        """Evaluate recorded decisions: log probability of each choice, entropy, and state value."""
+        jobs, hold, context = self.logits(batch)
+        return Judged(*self._judged(batch, jobs, hold), self._value(context))
 
 
 class SetConfig(BaseModel):
@@ -71,40 +106,28 @@ RECIPES = {
 
 
 class SetLearner(PackingLearner):
-    """The learner of the set network.
-
-    Raises:
-        ConfigError: the recipe or a setting is unknown.
-    """
+    """The learner of the set network."""
 
     kind = "set"
     feature_version = FEATURE_VERSION
+    recipes = RECIPES
+    salt = 0x7365_7400
+    config: SetConfig
 
-    def __init__(
-        self,
-        source: PackingSource,
-        cost: Cost = Cost.SLOWDOWN,
-        recipe: str | None = None,
-        settings: Sequence[str] = (),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(source, cost, seed)
-        name = recipe or ("log" if source.config.mode == "exact" else "steps")
-        config = recipe_settings(RECIPES, name, "set", settings)
-        self.config = config
+    def default_recipe(self) -> str:
+        """The recipe for logs, or for steps."""
+        return "log" if self.source.config.mode == "exact" else "steps"
+
+    def start(self, rng: np.random.Generator) -> None:
+        """Make the network, which starts as the rule."""
         # The rule is not trained: the network corrects it.
         self.rule = np.array(START_RULE, np.float64)
-        rng = np.random.default_rng(np.random.SeedSequence([0x7365_7400, seed]))
-        self.network = JobSetNetwork(initial_weights(rng, config.prior))
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that must not change when a training is resumed, as plain JSON."""
-        return {"config": self.config.model_dump(mode="json")}
+        self.module = JobSetNetwork(initial_weights(rng, self.config.prior))
+        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=self.config.learning_rate)
 
     def weights(self) -> Weights:
         """The weights of the network, and the parameters of the rule."""
-        return {**self.network.export(), "rule": self.rule}
+        return {**self.module.export(), "rule": self.rule}
 
     def policy(self) -> JobSetPolicy:
         """The policy with the present weights."""
@@ -112,13 +135,13 @@ class SetLearner(PackingLearner):
 
     def state(self) -> Weights:
         """Adam's moments."""
-        return optimizer_state(self.network.named_parameters(), self.optimizer)
+        return optimizer_state(self.module.named_parameters(), self.optimizer)
 
     def restore(self, weights: Weights, state: Weights) -> None:
         """Continue from what `weights` and `state` returned."""
-        self.network.load_arrays(weights)
+        self.module.load_arrays(weights)
         self.rule = np.array(weights["rule"], np.float64)
-        restore_optimizer(self.network.named_parameters(), self.optimizer, state)
+        restore_optimizer(self.module.named_parameters(), self.optimizer, state)
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run one iteration: runs of fresh sequences, then the proximal update."""
@@ -132,9 +155,7 @@ class SetLearner(PackingLearner):
             seed=int(rng.integers(1 << 62)),
         )
         records = self._explore(batch)
-        fade = config.final_share + (1 - config.final_share) * (1.0 - done)
-        for group in self.optimizer.param_groups:
-            group["lr"] = config.learning_rate * fade
+        fade = set_rate(self.optimizer, config.learning_rate, config.final_share, 1.0 - done)
         data = Recorded(records)
         advantage = np.concatenate(list(self._advantages(batch, records)))
         # There is no critic, so the weight of its loss is 0.
@@ -146,7 +167,7 @@ class SetLearner(PackingLearner):
             0.0,
             config.max_norm,
         )
-        trainee = Trainee(self.network, self.optimizer, rng, torch.device("cpu"))
+        trainee = Trainee(self.module, self.optimizer, rng, torch.device("cpu"))
         report = update(trainee, data, advantage, None, step)
         return {
             "cost": mean_cost(batch, self.cost),
@@ -160,19 +181,16 @@ class SetLearner(PackingLearner):
     def _explore(self, batch: PackingBatch) -> list[JobSetRecord]:
         count = len(batch)
         config = self.config
-        network = self.policy().network
-        works = allocate_workspace(count)
         # A record has room for the largest view even if the capacity is small.
         records = allocate_record(count, config.capacity, max(config.row_capacity, 2 * MAX_ROWS))
-        run = (
-            batch.clusters,
-            batch.views,
-            network,
-            works,
-            records,
-            int(self.cost),
-        )
-        spread(lambda first, last: explore_many(*run, first, last), count, torch.get_num_threads())
+        policy = self.policy()
+
+        def explore(first: int, last: int) -> None:
+            own = JobSetRecord(*(table[first:last] for table in records))
+            tables = policy.tables(batch.views)
+            explore_many(batch.clusters, batch.views, tables, own, int(self.cost), first, last)
+
+        spread(explore, count, torch.get_num_threads())
         return [select(records, row) for row in range(count)]
 
     def _advantages(self, batch: PackingBatch, records: list[JobSetRecord]) -> Iterator[FloatArray]:
@@ -180,14 +198,12 @@ class SetLearner(PackingLearner):
 
         An advantage is the group's mean cost to go at that time minus the decision's cost to go.
         """
-        totals = batch.costs(self.cost)
         ends = batch.states.clock["now"][:, 0]
         horizon = self.config.horizon
         rate = 0.0 if horizon is None else 1.0 / horizon
-        limit = self.config.advantage_clip
         times: list[FloatArray] = []
         to_go: list[FloatArray] = []
-        for record, end, total in zip(records, ends, totals, strict=True):
+        for record, end, total in zip(records, ends, batch.costs(self.cost), strict=True):
             n = int(record.count[0])
             times.append(np.append(record.now[:n], end).astype(np.float64))
             to_go.append(costs_to_go(times[-1], np.append(record.cost[:n], total), rate))
@@ -196,6 +212,7 @@ class SetLearner(PackingLearner):
             advantages = gains(times[first : first + size], to_go[first : first + size])
             joined = np.concatenate(advantages)
             deviation = max(float(joined.std()), 1e-6) if len(joined) else 1.0
+            limit = self.config.advantage_clip
             for advantage in advantages:
                 yield np.clip(advantage / deviation, -limit, limit)
 
@@ -206,20 +223,21 @@ class Recorded:
     def __init__(self, records: Sequence[JobSetRecord]) -> None:
         counts = [int(r.count[0]) for r in records]
         rows = [int(r.num_rows[0]) for r in records]
-        # Indices into job rows move as the runs' rows are joined.
-        shift = np.cumsum([0, *rows])[:-1]
-        self._first = np.concatenate(
-            [r.first_row[:n] + s for r, n, s in zip(records, counts, shift, strict=True)]
-        )
+
+        def joined(name: str, sizes: Sequence[int]) -> npt.NDArray[Any]:
+            return np.concatenate(
+                [getattr(r, name)[:n] for r, n in zip(records, sizes, strict=True)]
+            )
+
         self._num = np.concatenate(
             [np.diff(r.first_row[: n + 1]) for r, n in zip(records, counts, strict=True)]
         )
-        self._rows = np.concatenate([r.rows[:n] for r, n in zip(records, rows, strict=True)])
-        self._shared = np.concatenate([r.shared[:n] for r, n in zip(records, counts, strict=True)])
-        self._choice = np.concatenate([r.choice[:n] for r, n in zip(records, counts, strict=True)])
-        self.log_prob = np.concatenate(
-            [r.log_prob[:n] for r, n in zip(records, counts, strict=True)]
-        )
+        # The runs' rows are joined.
+        self._first = np.cumsum(self._num) - self._num
+        self._rows = joined("rows", rows)
+        self._shared = joined("shared", counts)
+        self._choice = joined("choice", counts)
+        self.log_prob = joined("log_prob", counts)
 
     def __len__(self) -> int:
         return len(self._choice)

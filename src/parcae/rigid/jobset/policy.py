@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from parcae.base.compiled.kernels import row_of
 from parcae.base.errors import FormatError
-from parcae.cluster.kernels.policies import decide
+from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import Weights, zeros
 from parcae.rigid.jobset.kernels import (
+    FEATURE_VERSION,
     HIDDEN,
     LOOKAHEAD,
     MAX_ROWS,
@@ -22,27 +21,25 @@ from parcae.rigid.jobset.kernels import (
     JobSetWorkspace,
     flatten,
 )
-from parcae.rigid.layout import Packing, View
+from parcae.rigid.layout import View
 from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import CompiledPackingPolicy
 
 
-def allocate_workspace(count: int) -> JobSetWorkspace:
-    """Allocate a workspace for each of many clusters (the leading axis)."""
+def allocate_workspace() -> JobSetWorkspace:
+    """Allocate a workspace."""
 
-    def floats(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
-        return zeros(count, np.float32, shape, *names)
-
-    return JobSetWorkspace(
-        **zeros(count, np.int64, (MAX_ROWS,), "row"),
-        **zeros(count, np.float64, (MAX_ROWS,), "score"),
-        **zeros(count, np.int64, (len(LOOKAHEAD),), "look"),
-        **floats((MAX_ROWS, NUM_JOB_FEATURES), "features"),
-        **floats((MAX_ROWS, HIDDEN), "hidden"),
-        **floats((NUM_SHARED_FEATURES,), "shared"),
-        **floats((HIDDEN,), "context", "base", "layer"),
-        **floats((MAX_ROWS + 1,), "logits"),
+    many = JobSetWorkspace(
+        **zeros(1, np.int64, (MAX_ROWS,), "row"),
+        **zeros(1, np.float64, (MAX_ROWS,), "score"),
+        **zeros(1, np.int64, (len(LOOKAHEAD),), "look"),
+        **zeros(1, np.float32, (MAX_ROWS, NUM_JOB_FEATURES), "features"),
+        **zeros(1, np.float32, (MAX_ROWS, HIDDEN), "hidden"),
+        **zeros(1, np.float32, (NUM_SHARED_FEATURES,), "shared"),
+        **zeros(1, np.float32, (HIDDEN,), "context", "base", "layer"),
+        **zeros(1, np.float32, (MAX_ROWS + 1,), "logits"),
     )
+    return row_of(many, 0)
 
 
 def allocate_record(count: int, capacity: int, num_rows: int) -> JobSetRecord:
@@ -78,13 +75,13 @@ class JobSetPolicy(CompiledPackingPolicy):
                 f"not {len(WithholdParameter)}; train it again"
             )
         self.network = JobSetTables(flatten(weights, name), rule)
-        self._work = row_of(allocate_workspace(1), 0)
 
-    def tables_for(self, states: Packing, views: View) -> JobSetParts:
+    def tables(self, views: View) -> JobSetParts:
         """The network, and a workspace of this call only, so that threads can run side by side."""
-        return JobSetParts(self.network, row_of(allocate_workspace(1), 0))
+        return JobSetParts(self.network, allocate_workspace())
 
-    def decide(self, view: View) -> int:
-        """Return the slot whose job to place now, or VOID, for the view of one cluster."""
-        self.check_view(view)
-        return int(decide(view, JobSetParts(self.network, self._work)))
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, path: str, name: str) -> JobSetPolicy:
+        """Return the policy of a checkpoint."""
+        checkpoint.require("set", FEATURE_VERSION, path)
+        return cls(name, checkpoint.weights)

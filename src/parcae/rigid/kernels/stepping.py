@@ -7,6 +7,7 @@ from parcae.cluster.kernels.policies import decide
 from parcae.rigid.kernels.transitions import begin, cluster_of, first_fit, take
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import NO_JOB, NOT_YET
+from parcae.rigid.policies.kernels import explore
 
 
 @kernel
@@ -19,9 +20,25 @@ def play_many(clusters, views, policy, first, last):  # type: ignore[no-untyped-
         state, sequence = cluster_of(clusters, row)
         view = row_of(views, row)
         begin(state, sequence)
-        while state.clock.is_over[0] == 0:
+        while state.clock[0].is_over == 0:
             show(state, sequence, view)
             take(state, sequence, decide(view, policy))
+
+
+@kernel
+def explore_many(clusters, views, policy, records, cost, first, last):  # type: ignore[no-untyped-def]
+    """Run clusters first..last-1 from start to end with drawn decisions, and record them.
+
+    There is one empty record for each of these clusters.
+    """
+    for row in range(first, last):
+        state, sequence = cluster_of(clusters, row)
+        view = row_of(views, row)
+        record = row_of(records, row - first)
+        begin(state, sequence)
+        while state.clock[0].is_over == 0:
+            show(state, sequence, view)
+            take(state, sequence, explore(view, state.costs[cost], record, policy))
 
 
 @kernel
@@ -45,7 +62,7 @@ def step_many(clusters, slots, is_placed, first, last):  # type: ignore[no-untyp
     """Take one decision in each of clusters first..last-1 that is not over."""
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
-        if state.clock.is_over[0] == 0:
+        if state.clock[0].is_over == 0:
             is_placed[row] = int(take(state, sequence, slots[row]))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel, mix
 from parcae.rigid.kernels.transitions import cluster_of, first_fit
 from parcae.rigid.layout import NO_JOB
+from parcae.rigid.units import add_units, copy_units, fits
 
 #: As in the released code, colours are multiples of 1/40, and the time since the last arrival is
 #: counted in tenths, up to 10 steps = 1.
@@ -28,6 +29,7 @@ def draw_images(  # type: ignore[no-untyped-def]
 
 @inlined
 def _draw(state, sequence, image, is_colored, has_pause):  # type: ignore[no-untyped-def]
+    clock = state.clock[0]
     for row in range(image.shape[0]):
         for column in range(image.shape[1]):
             image[row, column] = 0.0
@@ -44,13 +46,10 @@ def _draw(state, sequence, image, is_colored, has_pause):  # type: ignore[no-unt
             left += state.capacity[resource]
     # One cell for each job of the backlog, row by row.
     columns = (state.backlog.shape[0] + image.shape[0] - 1) // image.shape[0]
-    for job in range(min(state.clock.num_backlog[0], columns * image.shape[0])):
+    for job in range(min(clock.num_backlog, columns * image.shape[0])):
         image[job // columns, left + job % columns] = 1.0
     if has_pause:
-        pause = (
-            min(_LONGEST_PAUSE, float(state.clock.now[0] - max(0, state.clock.last_arrival[0])))
-            / _LONGEST_PAUSE
-        )
+        pause = min(_LONGEST_PAUSE, float(clock.now - max(0, clock.last_arrival))) / _LONGEST_PAUSE
         for row in range(image.shape[0]):
             image[row, left + columns] = pause
 
@@ -74,11 +73,12 @@ def _draw_colors(state, sequence, image, left, resource):  # type: ignore[no-unt
     Here a job's colour follows from its row and the run's seed, and differs from the colours of the
     38 jobs before and after it.
     """
+    clock = state.clock[0]
     shift = np.int64(state.seed[0] % np.uint64(_NUM_COLORS))
     for row in range(image.shape[0]):
-        then = state.clock.now[0] + row
+        then = clock.now + row
         column = left
-        for index in range(state.clock.num_running[0]):
+        for index in range(clock.num_running):
             job = state.running[index]
             if state.jobs.start[job] <= then < state.jobs.finish[job]:
                 color = np.float32(1 + (job * _COLOR_STEP + shift) % _NUM_COLORS) / np.float32(
@@ -104,30 +104,28 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 @inlined
 def show(state, sequence, view):  # type: ignore[no-untyped-def]
     """Fill a view with everything that a policy may know now."""
-    clock = state.clock
-    head = view.head
-    head.now[0] = clock.now[0]
-    head.num_backlog[0] = clock.num_backlog[0]
-    head.is_exact[0] = sequence.rules.is_exact[0]
-    head.num_running[0] = clock.num_running[0]
-    head.num_arrived[0] = clock.num_arrived[0]
-    head.arrived_work[0] = clock.arrived_work[0]
-    head.log_estimate[0] = clock.log_estimate[0]
-    head.random_bits[0] = mix(
-        mix(state.seed[0] + _STEP) + np.uint64(clock.num_decisions[0]) * _STEP
-    )
-    head.since_arrival[0] = clock.now[0] - max(0, clock.last_arrival[0])
-    for resource in range(state.free.shape[1]):
-        view.free[resource] = state.free[0, resource]
-        view.capacity[resource] = state.capacity[resource]
+    rules = sequence.rules[0]
+    clock = state.clock[0]
+    head = view.head[0]
+    head.now = clock.now
+    head.num_backlog = clock.num_backlog
+    head.is_exact = rules.is_exact
+    head.num_running = clock.num_running
+    head.num_arrived = clock.num_arrived
+    head.arrived_work = clock.arrived_work
+    head.log_estimate = clock.log_estimate
+    head.random_bits = mix(mix(state.seed[0] + _STEP) + np.uint64(clock.num_decisions) * _STEP)
+    head.since_arrival = clock.now - max(0, clock.last_arrival)
+    copy_units(state.free[0], view.free)
+    copy_units(state.capacity, view.capacity)
     count = 0
-    slots = clock.num_waiting[0] if sequence.rules.is_exact[0] == 1 else state.slots.shape[0]
+    slots = clock.num_waiting if rules.is_exact == 1 else state.slots.shape[0]
     for slot in range(slots):
         if state.slots[slot] != NO_JOB:
             _show_job(state, sequence, view, slot, count)
             count += 1
-    head.num_jobs[0] = count
-    if head.wants_profile[0] == 1:
+    head.num_jobs = count
+    if head.wants_profile == 1:
         _show_profile(state, sequence, view)
 
 
@@ -138,28 +136,26 @@ def _show_job(state, sequence, view, slot, row):  # type: ignore[no-untyped-def]
     visible.slot[row] = slot
     visible.estimate[row] = sequence.specs.estimate[job]
     visible.log_estimate[row] = sequence.specs.log_estimate[job]
-    visible.age[row] = state.clock.now[0] - sequence.specs.arrival[job]
-    fits = True
-    for resource in range(state.free.shape[1]):
-        view.demand[row, resource] = sequence.demand[job, resource]
-        fits = fits and state.free[0, resource] >= sequence.demand[job, resource]
-    visible.can_start[row] = int(fits and first_fit(state, sequence, job) == 0)
+    visible.age[row] = state.clock[0].now - sequence.specs.arrival[job]
+    copy_units(sequence.demand[job], view.demand[row])
+    visible.can_start[row] = int(
+        fits(sequence.demand[job], state.free[0]) and first_fit(state, sequence, job) == 0
+    )
 
 
 @inlined
 def _show_profile(state, sequence, view):  # type: ignore[no-untyped-def]
     """Write the resources that are free from each point in time on."""
-    if sequence.rules.is_exact[0] == 1:
+    if sequence.rules[0].is_exact == 1:
         _profile_of_running(state, sequence, view)
         return
     horizon = state.free.shape[0]
     for row in range(horizon + 1):
-        view.points[row] = state.clock.now[0] + row
-        for resource in range(state.free.shape[1]):
-            view.free_from[row, resource] = (
-                state.free[row, resource] if row < horizon else state.capacity[resource]
-            )
-    view.head.num_points[0] = horizon + 1
+        view.points[row] = state.clock[0].now + row
+    for row in range(horizon):
+        copy_units(state.free[row], view.free_from[row])
+    copy_units(state.capacity, view.free_from[horizon])
+    view.head[0].num_points = horizon + 1
 
 
 @inlined
@@ -168,18 +164,16 @@ def _profile_of_running(state, sequence, view):  # type: ignore[no-untyped-def]
 
     A job that is late is expected to finish in the next unit of time.
     """
+    clock = state.clock[0]
     count = 0
-    view.points[0] = state.clock.now[0]
-    for resource in range(state.free.shape[1]):
-        view.free_from[0, resource] = state.free[0, resource]
-    for row in range(state.clock.num_running[0]):
+    view.points[0] = clock.now
+    copy_units(state.free[0], view.free_from[0])
+    for row in range(clock.num_running):
         job = state.running[row]
-        then = max(state.clock.now[0] + 1, state.jobs.expected[job])
+        then = max(clock.now + 1, state.jobs.expected[job])
         if then > view.points[count]:
             count += 1
             view.points[count] = then
-            for resource in range(state.free.shape[1]):
-                view.free_from[count, resource] = view.free_from[count - 1, resource]
-        for resource in range(state.free.shape[1]):
-            view.free_from[count, resource] += sequence.demand[job, resource]
-    view.head.num_points[0] = count + 1
+            copy_units(view.free_from[count - 1], view.free_from[count])
+        add_units(view.free_from[count], sequence.demand[job], 1)
+    view.head[0].num_points = count + 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, r
 from parcae.policies.names import PolicyName, parse_name
 from parcae.policies.own import instance
 from parcae.policies.registry import PolicyEntry, refuse_argument, refused
+from parcae.rigid.a2c.policy import A2cPolicy
+from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.jobs import log_name
+from parcae.rigid.jobset.policy import JobSetPolicy
+from parcae.rigid.policies.earned import EarnedPolicy
 from parcae.rigid.policies.kernels.backfilling import Order
 from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
-
-if TYPE_CHECKING:
-    from parcae.rigid.jobset.policy import JobSetPolicy
 
 SHIPPED = ShippedCheckpoints(Path(__file__).parent.parent / "shipped", "parcae train --world rigid")
 #: Kind and version of checkpoints of tuned heuristics.
@@ -190,15 +191,11 @@ def earned(policy: PackingPolicy, setting: PackingSetting) -> PackingPolicy:
 
     With exact times, policies that withhold jobs do so only as long as this does no harm.
     """
-    from parcae.rigid.policies.earned import EarnedPolicy
-
     return EarnedPolicy(policy) if setting.is_exact and _may_withhold(policy) else policy
 
 
 def _may_withhold(policy: PackingPolicy) -> TypeGuard[HandMadePolicy | JobSetPolicy]:
     """Whether the policy leaves jobs waiting that would fit."""
-    from parcae.rigid.jobset.policy import JobSetPolicy
-
     if isinstance(policy, HandMadePolicy):
         return policy.kind is PackingKind.WITHHOLD
     return isinstance(policy, JobSetPolicy)
@@ -258,25 +255,17 @@ def _nearest(name: str, setting: PackingSetting) -> str:
 
 def policy_of_checkpoint(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
     """Return the policy of a checkpoint of any packing kind."""
-    if checkpoint.kind == RULE_KIND:
-        return _tuned_rule(checkpoint, path, name)
-    if checkpoint.kind == "set":
-        from parcae.rigid.jobset.kernels import FEATURE_VERSION
-        from parcae.rigid.jobset.policy import JobSetPolicy
-
-        checkpoint.require("set", FEATURE_VERSION, path)
-        return JobSetPolicy(name, checkpoint.weights)
-    if checkpoint.kind == "deeprm":
-        from parcae.rigid.deeprm.policy import deeprm_policy
-
-        return deeprm_policy(checkpoint, path, name)
-    if checkpoint.kind == "a2c":
-        from parcae.rigid.a2c.policy import A2cPolicy
-
-        return A2cPolicy.from_checkpoint(checkpoint, name)
-    raise FormatError(
-        f"{path}: a checkpoint of a {checkpoint.kind!r} policy, which does not pack rigid jobs"
-    )
+    makers = {
+        RULE_KIND: _tuned_rule,
+        "set": JobSetPolicy.from_checkpoint,
+        "deeprm": DeepRMPolicy.from_checkpoint,
+        "a2c": A2cPolicy.from_checkpoint,
+    }
+    if checkpoint.kind not in makers:
+        raise FormatError(
+            f"{path}: a checkpoint of a {checkpoint.kind!r} policy, which does not pack rigid jobs"
+        )
+    return makers[checkpoint.kind](checkpoint, path, name)
 
 
 def rule_checkpoint(policy: HandMadePolicy, card: dict[str, object]) -> Checkpoint:

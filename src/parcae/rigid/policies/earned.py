@@ -38,7 +38,7 @@ class EarnedPolicy(PackingPolicy):
                 "steps, use the policy itself"
             )
         self.check_view(views)
-        tables = self.inner.tables_for(clusters.states, views)
+        tables = self.inner.tables(views)
         virtual = allocate_virtual(clusters.states, views)
         play_earned(clusters, views, tables, virtual, first, last)
 

@@ -48,13 +48,25 @@ class CompiledPackingPolicy(PackingPolicy):
     """A policy whose kernel is that of its tables' type (`parcae.cluster.kernels.policies`)."""
 
     @abstractmethod
-    def tables_for(self, states: Packing, views: View) -> Any:
-        """Return the policy's named tuple, with buffers for clusters that are played in turn."""
+    def tables(self, views: View) -> Any:
+        """Return the policy's named tuple, with buffers for clusters that are played in turn.
+
+        The views are of one cluster or of many.
+        """
+
+    def check_states(self, states: Packing) -> None:
+        """Check that the policy fits the clusters; most do."""
+
+    def decide(self, view: View) -> int:
+        """Return the slot whose job to place now, or VOID; `view` is of one cluster."""
+        self.check_view(view)
+        return int(decide(view, self.tables(view)))
 
     def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
         """Run clusters first..last-1 from start to end, one after another."""
+        self.check_states(clusters.states)
         self.check_view(views)
-        play_many(clusters, views, self.tables_for(clusters.states, views), first, last)
+        play_many(clusters, views, self.tables(views), first, last)
 
 
 class HandMadePolicy(CompiledPackingPolicy):
@@ -87,20 +99,11 @@ class HandMadePolicy(CompiledPackingPolicy):
             )
         self.wants_profile = kind in (PackingKind.EASY, PackingKind.CONSERVATIVE)
 
-    def tables_for(self, states: Packing, views: View) -> HandMade:
-        """The heuristic, and a buffer for one plan."""
-        return self._made_for(views)
-
-    def decide(self, view: View) -> int:
-        """Return the slot whose job to place now, or VOID; `view` is of one cluster."""
-        self.check_view(view)
-        return int(decide(view, self._made_for(View(*(table[None] for table in view)))))
-
-    def _made_for(self, views: View) -> HandMade:
-        """The heuristic, with buffers for one plan, which clusters use one after another."""
+    def tables(self, views: View) -> HandMade:
+        """The heuristic, with buffers for one plan."""
         # Each reservation may add a point to the profile.
-        most = views.jobs.shape[1]
+        most = views.jobs.shape[-1]
         depth = min(int(self.params[0]), most) if self.kind is PackingKind.CONSERVATIVE else 0
-        points = views.points.shape[1] + depth
-        plan = row_of(allocate_plan(1, points, views.free.shape[1]), 0)
+        points = views.points.shape[-1] + depth
+        plan = row_of(allocate_plan(1, points, views.free.shape[-1]), 0)
         return HandMade(plan, int(self.kind), self.params)

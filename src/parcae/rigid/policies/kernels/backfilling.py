@@ -6,14 +6,15 @@ from enum import IntEnum
 
 from parcae.base.compiled.kernels import inlined
 from parcae.rigid.layout import VOID
+from parcae.rigid.units import add_units, copy_units, fits
 
 
 class Order(IntEnum):
     """An order of waiting jobs; of equal ones the first row comes first."""
 
     ARRIVAL = 0  # the oldest first
-    SHORTEST = 1  # the least estimate first
-    EXPANSION = 2  # the largest expansion factor first: (age + estimate) / estimate
+    EXPANSION = 1  # the largest expansion factor first: (age + estimate) / estimate
+    SHORTEST = 2  # the least estimate first
 
 
 @inlined
@@ -24,10 +25,11 @@ def _next_oldest(view, row):  # type: ignore[no-untyped-def]
     the rows are in order of arrival. In steps they are not, because the first job of the backlog
     takes any slot that becomes empty.
     """
-    if view.head.is_exact[0] == 1:
-        return row + 1 if row + 1 < view.head.num_jobs[0] else VOID
+    head = view.head[0]
+    if head.is_exact == 1:
+        return row + 1 if row + 1 < head.num_jobs else VOID
     best = VOID
-    for other in range(view.head.num_jobs[0]):
+    for other in range(head.num_jobs):
         age = view.jobs.age[other]
         is_later = (
             row == VOID or age < view.jobs.age[row] or (age == view.jobs.age[row] and other > row)
@@ -49,11 +51,8 @@ def first_come(view):  # type: ignore[no-untyped-def]
 @inlined
 def _shadow(view, row):  # type: ignore[no-untyped-def]
     """Return the point of the profile from which on the job fits, as far as the profile reaches."""
-    point = view.head.num_points[0] - 1
-    while point > 0:
-        for resource in range(view.free.shape[0]):
-            if view.free_from[point - 1, resource] < view.demand[row, resource]:
-                return point
+    point = view.head[0].num_points - 1
+    while point > 0 and fits(view.demand[row], view.free_from[point - 1]):
         point -= 1
     return point
 
@@ -75,12 +74,13 @@ def easy(view, order, backfilling):  # type: ignore[no-untyped-def]
     Source: Lifka, "The ANL/IBM SP scheduling system" (EASY, aggressive backfilling). Other orders:
     Srinivasan et al., "Characterization of backfilling strategies for parallel job scheduling".
     """
+    head = view.head[0]
     first = VOID
-    for row in range(view.head.num_jobs[0]):
+    for row in range(head.num_jobs):
         if first == VOID or _comes_before(view, row, first, order):
             first = row
         # With exact times the rows are in order of arrival.
-        if order == Order.ARRIVAL and view.head.is_exact[0] == 1:
+        if order == Order.ARRIVAL and head.is_exact == 1:
             break
     return VOID if first == VOID else backfill(view, first, backfilling)
 
@@ -92,11 +92,12 @@ def backfill(view, first, order):  # type: ignore[no-untyped-def]
     This is the job itself if it fits. Else it is the first job that does not delay it: one that
     ends before it can start, or fits beside it.
     """
+    head = view.head[0]
     if view.jobs.can_start[first] == 1:
         return int(view.jobs.slot[first])
     shadow = _shadow(view, first)
     best = VOID
-    for row in range(view.head.num_jobs[0]):
+    for row in range(head.num_jobs):
         # The first job itself cannot start.
         if view.jobs.can_start[row] == 0:
             continue
@@ -104,7 +105,7 @@ def backfill(view, first, order):  # type: ignore[no-untyped-def]
         if is_next and _does_not_delay(view, row, first, shadow):
             best = row
             # With exact times the rows are in order of arrival.
-            if order == Order.ARRIVAL and view.head.is_exact[0] == 1:
+            if order == Order.ARRIVAL and head.is_exact == 1:
                 break
     return VOID if best == VOID else int(view.jobs.slot[best])
 
@@ -115,7 +116,7 @@ def _does_not_delay(view, row, first, shadow):  # type: ignore[no-untyped-def]
 
     That job starts at the point `shadow` of the profile.
     """
-    if view.head.now[0] + view.jobs.estimate[row] <= view.points[shadow]:
+    if view.head[0].now + view.jobs.estimate[row] <= view.points[shadow]:
         return True
     for resource in range(view.free.shape[0]):
         if (
@@ -137,14 +138,15 @@ def conservative(view, plan, depth):  # type: ignore[no-untyped-def]
     estimates in scheduling the IBM SP2 with backfilling" (conservative backfilling). Reservations
     are made anew at every event (compression).
     """
-    remaining = _num_considered(view, min(depth, view.head.num_jobs[0]))
+    head = view.head[0]
+    remaining = _num_considered(view, min(depth, head.num_jobs))
     if remaining == 0:
         return VOID
     row = _next_oldest(view, VOID)
     _copy_profile(view, plan)
     while remaining > 0:
         point = _earliest(view, plan, row)
-        if plan.points[point] == view.head.now[0]:
+        if plan.points[point] == head.now:
             return int(view.jobs.slot[row])
         _reserve(view, plan, row, point)
         row = _next_oldest(view, row)
@@ -159,11 +161,12 @@ def _num_considered(view, depth):  # type: ignore[no-untyped-def]
     Reservations behind the last job that can start now change nothing. In steps, where rows are not
     in order of arrival, these are all `depth` jobs or none.
     """
-    if view.head.is_exact[0] == 1:
+    head = view.head[0]
+    if head.is_exact == 1:
         while depth > 0 and view.jobs.can_start[depth - 1] == 0:
             depth -= 1
         return depth
-    for row in range(view.head.num_jobs[0]):
+    for row in range(head.num_jobs):
         if view.jobs.can_start[row] == 1:
             return depth
     return 0
@@ -171,11 +174,11 @@ def _num_considered(view, depth):  # type: ignore[no-untyped-def]
 
 @inlined
 def _copy_profile(view, plan):  # type: ignore[no-untyped-def]
-    plan.num_points[0] = view.head.num_points[0]
-    for point in range(view.head.num_points[0]):
+    head = view.head[0]
+    plan.num_points[0] = head.num_points
+    for point in range(head.num_points):
         plan.points[point] = view.points[point]
-        for resource in range(view.free.shape[0]):
-            plan.free_from[point, resource] = view.free_from[point, resource]
+        copy_units(view.free_from[point], plan.free_from[point])
 
 
 @inlined
@@ -185,13 +188,10 @@ def _earliest(view, plan, row):  # type: ignore[no-untyped-def]
     point = 0
     duration = view.jobs.estimate[row]
     while point < plan.num_points[0] and plan.points[point] < plan.points[first] + duration:
-        fits = True
-        for resource in range(view.free.shape[0]):
-            fits = fits and plan.free_from[point, resource] >= view.demand[row, resource]
         # Where the job does not fit, it can start behind this point at the earliest.
+        if not fits(view.demand[row], plan.free_from[point]):
+            first = point + 1
         point += 1
-        if not fits:
-            first = point
     return first
 
 
@@ -205,8 +205,7 @@ def _reserve(view, plan, row, first):  # type: ignore[no-untyped-def]
     if last == plan.num_points[0] or plan.points[last] != end:
         _split(plan, last, end)
     for point in range(first, last):
-        for resource in range(view.free.shape[0]):
-            plan.free_from[point, resource] -= view.demand[row, resource]
+        add_units(plan.free_from[point], view.demand[row], -1)
 
 
 @inlined
@@ -215,10 +214,8 @@ def _split(plan, at, time):  # type: ignore[no-untyped-def]
     point = plan.num_points[0]
     while point > at:
         plan.points[point] = plan.points[point - 1]
-        for resource in range(plan.free_from.shape[1]):
-            plan.free_from[point, resource] = plan.free_from[point - 1, resource]
+        copy_units(plan.free_from[point - 1], plan.free_from[point])
         point -= 1
     plan.points[at] = time
-    for resource in range(plan.free_from.shape[1]):
-        plan.free_from[at, resource] = plan.free_from[at - 1, resource]
+    copy_units(plan.free_from[at - 1], plan.free_from[at])
     plan.num_points[0] += 1

@@ -57,7 +57,7 @@ def best_score(view, kind, params):  # type: ignore[no-untyped-def]
     """
     best = VOID
     best_score = 0.0
-    for row in range(view.head.num_jobs[0]):
+    for row in range(view.head[0].num_jobs):
         if view.jobs.can_start[row] == 1:
             job_score = score(view, row, kind, params)
             if best == VOID or job_score > best_score:
@@ -72,19 +72,20 @@ def _random(view, is_greedy):  # type: ignore[no-untyped-def]
 
     If `is_greedy`, return a random job that can start now.
     """
-    uniform_draw = unit(view.head.random_bits[0])
+    head = view.head[0]
+    uniform_draw = unit(head.random_bits)
     if not is_greedy:
         # With exact times, there are as many slots as waiting jobs.
         num_slots = view.jobs.shape[0]
-        if view.head.is_exact[0] == 1:
-            num_slots = view.head.num_jobs[0]
+        if head.is_exact == 1:
+            num_slots = head.num_jobs
         slot = np.int64(uniform_draw * (num_slots + 1))
         return VOID if slot == num_slots else slot
     count = 0
-    for row in range(view.head.num_jobs[0]):
+    for row in range(head.num_jobs):
         count += view.jobs.can_start[row]
     remaining = np.int64(uniform_draw * count)
-    for row in range(view.head.num_jobs[0]):
+    for row in range(head.num_jobs):
         if view.jobs.can_start[row] == 1:
             if remaining == 0:
                 return int(view.jobs.slot[row])

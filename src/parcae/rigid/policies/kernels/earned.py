@@ -60,7 +60,7 @@ def _gaps(virtual, state, sequence):  # type: ignore[no-untyped-def]
     and so on.
     """
     gaps = 0.0
-    for slot in range(state.clock.num_waiting[0]):
+    for slot in range(state.clock[0].num_waiting):
         job = state.slots[slot]
         share = 0.0
         used_up = 0.0
@@ -82,7 +82,7 @@ def _who_decides(virtual, state, sequence):  # type: ignore[no-untyped-def]
     if virtual.waits[EASY, TOTAL] < _LITTLE_WAIT * sums[0, JOBS]:
         return EXPANSION
     missing = _missing(sums[0, DONE], work[0, EASY])
-    elapsed = state.clock.now[0] - sequence.specs.arrival[0]
+    elapsed = state.clock[0].now - sequence.specs.arrival[0]
     if elapsed > 0:
         # Wide jobs that are left for the end make the run longer than their work does.
         usual_gaps = _gaps(virtual, row_of(virtual.states, EASY), sequence)
@@ -110,15 +110,16 @@ def _remaining(virtual, state, sequence):  # type: ignore[no-untyped-def]
     This is the time of the longest running job or of all work on a cluster without gaps, whichever
     is longer.
     """
-    now = state.clock.now[0]
+    clock = state.clock[0]
+    now = clock.now
     expected = virtual.specs.duration
     longest = 0.0
     for resource in range(state.capacity.shape[0]):
         work = 0.0
-        for slot in range(state.clock.num_waiting[0]):
+        for slot in range(clock.num_waiting):
             job = state.slots[slot]
             work += sequence.demand[job, resource] * expected[job]
-        for row in range(state.clock.num_running[0]):
+        for row in range(clock.num_running):
             job = state.running[row]
             left = max(0, state.jobs.start[job] + expected[job] - now)
             work += sequence.demand[job, resource] * left
@@ -134,15 +135,16 @@ def _urgent(virtual, view, state, sequence):  # type: ignore[no-untyped-def]
     EASY started it in its virtual run a while ago, and it takes longer than the cluster will be
     busy. Of several such jobs it is the longest.
     """
+    head = view.head[0]
     worth = 1.0
     if virtual.num_ended[0] > 0:
         worth = min(1.0, _LONGEST * virtual.error_sum[0] / virtual.num_ended[0])
-    now = view.head.now[0]
+    now = head.now
     elapsed = now - sequence.specs.arrival[0]
     starts = virtual.states.jobs[EASY].start
     longest = VOID
     length = 0.0
-    for row in range(view.head.num_jobs[0]):
+    for row in range(head.num_jobs):
         start = starts[state.slots[view.jobs.slot[row]]]
         own = worth * view.jobs.estimate[row]
         if start != NOT_YET and own > length and now - start > _MOST_LATER * (elapsed + own):
@@ -160,26 +162,7 @@ def _decided(virtual, view, state, sequence, slot):  # type: ignore[no-untyped-d
     if urgent != VOID:
         return backfill(view, urgent, Order.SHORTEST)
     who = _who_decides(virtual, state, sequence)
-    return slot if who == POLICY else _usual(view, who)
-
-
-@inlined
-def _usual(view, run):  # type: ignore[no-untyped-def]
-    """Return the slot that is chosen as in one of the virtual runs but the policy's."""
-    order = Order.ARRIVAL
-    if run == EXPANSION:
-        order = Order.EXPANSION
-    elif run == SHORTEST:
-        order = Order.SHORTEST
-    return easy(view, order, order)
-
-
-@inlined
-def _follow_others(virtual, state, sequence):  # type: ignore[no-untyped-def]
-    """Run the virtual clusters of all but the policy up to the real cluster's time."""
-    for run in range(POLICY):
-        while must_decide(virtual, run, state, sequence):
-            answer(virtual, run, sequence, _usual(virtual.seen, run))
+    return slot if who == POLICY else easy(view, who, who)
 
 
 @kernel
@@ -191,9 +174,11 @@ def play_earned(clusters, views, policy, virtual, first, last):  # type: ignore[
         begin_virtual(virtual, state, sequence)
         view = row_of(views, row)
         is_later = True
-        while state.clock.is_over[0] == 0:
+        while state.clock[0].is_over == 0:
             if is_later:
-                _follow_others(virtual, state, sequence)
+                for run in range(POLICY):
+                    while must_decide(virtual, run, state, sequence):
+                        answer(virtual, run, sequence, easy(virtual.seen, run, run))
                 while must_decide(virtual, POLICY, state, sequence):
                     answer(virtual, POLICY, sequence, decide(virtual.seen, policy))
                 forget(virtual, state)

@@ -80,7 +80,7 @@ def dot_product(view, row):  # type: ignore[no-untyped-def]
 
     With exact times it is `alignment`, because the units of a log's resources differ widely.
     """
-    if view.head.is_exact[0] == 1:
+    if view.head[0].is_exact == 1:
         return alignment(view, row)
     total = 0.0
     for resource in range(view.free.shape[0]):
@@ -150,7 +150,7 @@ def withholding(view, params):  # type: ignore[no-untyped-def]
     best_score = 0.0
     waiting = log_num_waiting(view)
     is_forced = must_start(view, params[WithholdParameter.PAUSE])
-    for row in range(view.head.num_jobs[0]):
+    for row in range(view.head[0].num_jobs):
         if view.jobs.can_start[row] == 1 and (
             is_forced or free_after_start(view, row) >= reserve(view, row, params, waiting)
         ):
@@ -167,15 +167,15 @@ def must_start(view, pause):  # type: ignore[no-untyped-def]
 
     With exact times this holds at once, because no further event need ever happen.
     """
-    return view.head.num_running[0] == 0 and (
-        view.head.is_exact[0] == 1 or view.head.since_arrival[0] >= pause
-    )
+    head = view.head[0]
+    return head.num_running == 0 and (head.is_exact == 1 or head.since_arrival >= pause)
 
 
 @inlined
 def log_num_waiting(view):  # type: ignore[no-untyped-def]
     """Return log(1 + jobs waiting)."""
-    return math.log1p(view.head.num_jobs[0] + view.head.num_backlog[0])
+    head = view.head[0]
+    return math.log1p(head.num_jobs + head.num_backlog)
 
 
 @inlined

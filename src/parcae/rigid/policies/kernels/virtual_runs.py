@@ -16,11 +16,13 @@ from parcae.base.compiled.kernels import inlined, kernel, mix, row_of
 from parcae.rigid.kernels.transitions import advance, begin, next_event, place, take
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import NO_JOB, NOT_YET, VOID, Cost, Packing, SequenceTables, View
+from parcae.rigid.policies.kernels.backfilling import Order
+from parcae.rigid.units import copy_units
 
-#: The virtual runs, in this order.
-EASY = 0
-EXPANSION = 1
-SHORTEST = 2
+#: The virtual runs: EASY in each order, and the policy.
+EASY = int(Order.ARRIVAL)
+EXPANSION = int(Order.EXPANSION)
+SHORTEST = int(Order.SHORTEST)
 POLICY = 3
 NUM_VIRTUAL = 4
 #: Columns of `Virtual.waits`.
@@ -64,7 +66,7 @@ def _expect(virtual, sequence, job):  # type: ignore[no-untyped-def]
         error = virtual.error[mix(np.uint64(job)) % np.uint64(ended)]
     expected = max(1.0, sequence.specs.estimate[job] * error)
     virtual.specs.duration[job] = int(expected)
-    virtual.weight[job] = 1.0 / max(sequence.rules.bound[0], expected)
+    virtual.weight[job] = 1.0 / max(sequence.rules[0].bound, expected)
 
 
 @inlined
@@ -83,6 +85,7 @@ def _accrue(virtual, run, now):  # type: ignore[no-untyped-def]
 @kernel
 def begin_virtual(virtual, state, sequence):  # type: ignore[no-untyped-def]
     """Begin the virtual runs of a cluster that has just begun."""
+    clock = state.clock[0]
     virtual.waits[:] = 0.0
     virtual.sums[:] = 0.0
     virtual.work[:] = 0.0
@@ -97,12 +100,11 @@ def begin_virtual(virtual, state, sequence):  # type: ignore[no-untyped-def]
     known = _known_sequence(virtual, sequence)
     for run in range(NUM_VIRTUAL):
         one = row_of(virtual.states, run)
-        for resource in range(state.capacity.shape[0]):
-            one.capacity[resource] = state.capacity[resource]
+        copy_units(state.capacity, one.capacity)
         begin(one, known)
         virtual.is_settled[run] = 0
-        virtual.waits[run, _TIME] = state.clock.now[0]
-        for job in range(state.clock.num_arrived[0]):
+        virtual.waits[run, _TIME] = clock.now
+        for job in range(clock.num_arrived):
             virtual.waits[run, _RATE] += virtual.weight[job]
 
 
@@ -119,7 +121,7 @@ def _postpone(virtual, one, real, then):  # type: ignore[no-untyped-def]
     Returns whether there was one among those that would end by `then`.
     """
     is_any = False
-    for row in range(one.clock.num_running[0]):
+    for row in range(one.clock[0].num_running):
         job = one.running[row]
         if one.jobs.finish[job] > then or virtual.has_ended[job] == 1:
             continue
@@ -136,24 +138,24 @@ def must_decide(virtual, run, real, sequence):  # type: ignore[no-untyped-def]
     there is a decision to take, see `answer`.
     """
     one = row_of(virtual.states, run)
-    clock = one.clock
+    clock = one.clock[0]
     known = _known_sequence(virtual, sequence)
-    while clock.is_over[0] == 0:
+    while clock.is_over == 0:
         if virtual.is_settled[run] == 0:
             show(one, known, virtual.seen)
             return True
         then = next_event(one, known)
-        if then > real.clock.now[0]:
+        if then > real.clock[0].now:
             return False
         if _postpone(virtual, one, real, then):
             continue
-        before = clock.num_arrived[0]
-        if clock.num_running[0] == 0 and before == sequence.num_jobs[0]:
+        before = clock.num_arrived
+        if clock.num_running == 0 and before == sequence.num_jobs[0]:
             return False
         advance(one, known)
         virtual.is_settled[run] = 0
-        for job in range(before, clock.num_arrived[0]):
-            _accrue(virtual, run, clock.now[0])
+        for job in range(before, clock.num_arrived):
+            _accrue(virtual, run, clock.now)
             virtual.waits[run, _RATE] += virtual.weight[job]
     return False
 
@@ -167,7 +169,7 @@ def answer(virtual, run, sequence, slot):  # type: ignore[no-untyped-def]
     if slot == VOID or not place(one, _known_sequence(virtual, sequence), slot):
         virtual.is_settled[run] = 1
         return
-    _accrue(virtual, run, one.clock.now[0])
+    _accrue(virtual, run, one.clock[0].now)
     virtual.waits[run, _RATE] -= virtual.weight[job]
 
 
@@ -182,7 +184,7 @@ def _end(virtual, sequence, job, before):  # type: ignore[no-untyped-def]
     virtual.error[virtual.num_ended[0]] = duration / specs.estimate[job]
     virtual.num_ended[0] += 1
     virtual.error_sum[0] += duration / specs.estimate[job]
-    weight = 1.0 / max(sequence.rules.bound[0], float(duration))
+    weight = 1.0 / max(sequence.rules[0].bound, float(duration))
     change = weight - virtual.weight[job]
     virtual.weight[job] = weight
     virtual.has_ended[job] = 1
@@ -204,17 +206,17 @@ def act(virtual, state, sequence, slot):  # type: ignore[no-untyped-def]
     """Take one decision in the real run. Returns whether time passed, so that the virtual runs must
     follow.
     """
-    clock = state.clock
+    clock = state.clock[0]
     if slot != VOID:
         return not take(state, sequence, slot)
     then = next_event(state, sequence)
-    for row in range(clock.num_running[0]):
+    for row in range(clock.num_running):
         job = state.running[row]
         if state.jobs.finish[job] <= then:
-            _end(virtual, sequence, job, clock.now[0])
-    before = clock.num_arrived[0]
+            _end(virtual, sequence, job, clock.now)
+    before = clock.num_arrived
     take(state, sequence, VOID)
-    for job in range(before, clock.num_arrived[0]):
+    for job in range(before, clock.num_arrived):
         _expect(virtual, sequence, job)
     return True
 
@@ -229,16 +231,16 @@ def _update(sums, column, whole, left):  # type: ignore[no-untyped-def]
 @kernel
 def forget(virtual, state):  # type: ignore[no-untyped-def]
     """Bring all sums up to the present, and let them count less by the arrivals since."""
-    now = state.clock.now[0]
+    now = state.clock[0].now
     sums = virtual.sums
     work = virtual.work
-    arrived = state.clock.num_arrived[0] - sums[1, JOBS]
+    arrived = state.clock[0].num_arrived - sums[1, JOBS]
     left = _MEMORY**arrived
-    _update(sums, JOBS, float(state.clock.num_arrived[0]), left)
+    _update(sums, JOBS, float(state.clock[0].num_arrived), left)
     _update(sums, DONE, -state.costs[_UTILIZATION], left)
     for run in range(NUM_VIRTUAL):
         one = row_of(virtual.states, run)
-        since = now - one.clock.now[0]
-        _update(work, run, one.clock.used[0] * since - one.costs[_UTILIZATION], left)
+        since = now - one.clock[0].now
+        _update(work, run, one.clock[0].used * since - one.costs[_UTILIZATION], left)
         _accrue(virtual, run, now)
         virtual.waits[run, TOTAL] *= left
