@@ -96,25 +96,6 @@ OBJECTIVE = option(
     "(default: slowdown; logs: bounded-slowdown)",
     "--objective",
 )
-_OF_DRAWN = "to jobs that are drawn (--load, --rate)"
-ONE_SOURCE = (
-    Only(
-        (
-            *("processors", "memory", "estimates", "cancelled", "partitions", "max_bad_share"),
-            *("also_swf", "piece_jobs", "speeds", "part", "speed"),
-        ),
-        lambda given: given["swf"] is not None,
-        "to logs (--swf)",
-    ),
-    Only(
-        (
-            *("mix", "window", "num_slots", "backlog_size", "horizon", "num_units"),
-            *("num_resources", "seeds", "seed_start"),
-        ),
-        lambda given: given["swf"] is None and given.get("job_set") is None,
-        _OF_DRAWN,
-    ),
-)
 
 
 class ReadingOptions(Options):
@@ -147,7 +128,7 @@ class ReadingOptions(Options):
 
     def settings(self) -> dict[str, Any]:
         """How a log is read, as JSON: the values of the options, by their names."""
-        return {name: getattr(self, name) for name in ReadingOptions.model_fields}
+        return self.model_dump(include=set(ReadingOptions.model_fields))
 
 
 class LogOptions(ReadingOptions):
@@ -255,6 +236,68 @@ def _reject_both(swf: Path | None, drawn: DrawnOptions) -> None:
             "--swf runs the jobs of a log, --load and --rate are for drawn jobs: give only one of "
             "them"
         )
+
+
+class PieceOptions(Options):
+    """Pieces of logs, on which policies learn."""
+
+    also_swf: list[Path] | None = option(
+        None,
+        "A further log; pieces are drawn from all logs in turn. Can be repeated.",
+        check="read",
+    )
+    piece_jobs: int | None = option(
+        None,
+        "Number of jobs in each piece of a log. (default: 1000, or a quarter of a short log)",
+        ge=1,
+        le=MOST,
+    )
+    speeds: str = option("1", "Factors by which arrivals are sped up: 1,1.5,2. Each piece has one.")
+
+    def source(self, drawn: DrawnOptions, reading: LogOptions) -> PackingSource:
+        """The source of job sequences: drawn ones, or pieces of the first halves of logs.
+
+        The second halves are reserved for comparisons.
+        """
+        _reject_both(reading.swf, drawn)
+        if reading.swf is None:
+            if self.also_swf:
+                raise ConfigError("--also-swf adds logs to --swf: give the first log with --swf")
+            return drawn.source()
+        # All logs are read with the same options.
+        logs = [reading.swf, *(self.also_swf or [])]
+        halves = [reading.read_noting(path).jobs.halves()[0] for path in logs]
+        # Without the memory of any job, a log has processors only.
+        pairs = zip(logs, halves, strict=True)
+        lacking = [str(path) for path, half in pairs if len(half.resources) == 1]
+        if reading.memory is not None and 0 < len(lacking) < len(logs):
+            raise ConfigError(
+                f"--memory makes memory a resource of every log, but {', '.join(lacking)} "
+                "contains no job's memory: leave out --memory, or this log"
+            )
+        speeds = numbers("--speeds", self.speeds)
+        sources = [replace(self._pieces(half), speeds=speeds) for half in halves]
+        return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
+
+    def _pieces(self, half: RigidJobs) -> RigidLogSource:
+        if self.piece_jobs is None:
+            return tuning_pieces(half)
+        return RigidLogSource(half, self.piece_jobs)
+
+
+_OF_DRAWN = "to jobs that are drawn (--load, --rate)"
+ONE_SOURCE = (
+    Only(
+        (*SpedLogOptions.model_fields, *PieceOptions.model_fields, "part"),
+        lambda given: given["swf"] is not None,
+        "to logs (--swf)",
+    ),
+    Only(
+        (*sorted(DrawnOptions.model_fields.keys() - {"load", "rate"}), "seeds", "seed_start"),
+        lambda given: given["swf"] is None and given.get("job_set") is None,
+        _OF_DRAWN,
+    ),
+)
 
 
 @command(
@@ -576,53 +619,6 @@ def policies(as_json: bool = JSON) -> None:
         for usage, text, source, _ in all_policies(["rigid"])
     )
     print_catalog("Packing policies", entries, as_json)
-
-
-class PieceOptions(Options):
-    """Pieces of logs, on which policies learn."""
-
-    also_swf: list[Path] | None = option(
-        None,
-        "A further log; pieces are drawn from all logs in turn. Can be repeated.",
-        check="read",
-    )
-    piece_jobs: int | None = option(
-        None,
-        "Number of jobs in each piece of a log. (default: 1000, or a quarter of a short log)",
-        ge=1,
-        le=MOST,
-    )
-    speeds: str = option("1", "Factors by which arrivals are sped up: 1,1.5,2. Each piece has one.")
-
-    def source(self, drawn: DrawnOptions, reading: LogOptions) -> PackingSource:
-        """The source of job sequences: drawn ones, or pieces of the first halves of logs.
-
-        The second halves are reserved for comparisons.
-        """
-        _reject_both(reading.swf, drawn)
-        if reading.swf is None:
-            if self.also_swf:
-                raise ConfigError("--also-swf adds logs to --swf: give the first log with --swf")
-            return drawn.source()
-        # All logs are read with the same options.
-        logs = [reading.swf, *(self.also_swf or [])]
-        halves = [reading.read_noting(path).jobs.halves()[0] for path in logs]
-        # Without the memory of any job, a log has processors only.
-        pairs = zip(logs, halves, strict=True)
-        lacking = [str(path) for path, half in pairs if len(half.resources) == 1]
-        if reading.memory is not None and 0 < len(lacking) < len(logs):
-            raise ConfigError(
-                f"--memory makes memory a resource of every log, but {', '.join(lacking)} "
-                "contains no job's memory: leave out --memory, or this log"
-            )
-        speeds = numbers("--speeds", self.speeds)
-        sources = [replace(self._pieces(half), speeds=speeds) for half in halves]
-        return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
-
-    def _pieces(self, half: RigidJobs) -> RigidLogSource:
-        if self.piece_jobs is None:
-            return tuning_pieces(half)
-        return RigidLogSource(half, self.piece_jobs)
 
 
 class RigidNetworkOptions(Options):

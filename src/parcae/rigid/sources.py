@@ -78,9 +78,10 @@ class DrawnSource:
 
     def card(self) -> dict[str, Any]:
         """Return the source's description."""
-        origin = {"rates": list(self.rates), "window": self.window, "mix": self.mix}
         return {
-            **origin,
+            "rates": list(self.rates),
+            "window": self.window,
+            "mix": self.mix,
             "capacity": [self.num_units] * self.num_resources,
             "config": self.config.model_dump(mode="json"),
         }
@@ -148,7 +149,7 @@ class RigidLogSource:
         The log itself is not part of it, but a digest tells other jobs apart, such as those of the
         same file with other estimates.
         """
-        origin = {
+        return {
             "log": self.jobs.name,
             "jobs": len(self.jobs),
             "first_id": int(self.jobs.ids[0]),
@@ -158,9 +159,6 @@ class RigidLogSource:
             "digest": _digest(self.jobs),
             "piece": self.num_jobs,
             "speeds": list(self.speeds),
-        }
-        return {
-            **origin,
             "capacity": self.jobs.capacity.tolist(),
             "config": self.config.model_dump(mode="json"),
         }
@@ -199,10 +197,7 @@ class MixedSource:
 
     def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
         """Return one sequence for each seed."""
-        return [
-            self.sources[row].draw([seed])[0]
-            for seed, row in zip(seeds, origins(self, seeds), strict=True)
-        ]
+        return [self.sources[seed % len(self.sources)].draw([seed])[0] for seed in seeds]
 
     def card(self) -> dict[str, Any]:
         """Return the descriptions of all sources."""
