@@ -29,11 +29,10 @@ from torch import nn
 from parcae.base.errors import ConfigError
 from parcae.base.files import replacing
 from parcae.base.texts import MS_PER_S
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.state import NO_STAGE
+from parcae.decima.rollouts.playing import Clock, mean_differences
 from parcae.decima.rollouts.policy import RolloutPolicy, RolloutRuns, Sampler
-from parcae.decima.rollouts.race import Clock, mean_differences
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig

@@ -238,7 +238,7 @@ def test_a_header_with_a_huge_cluster_is_refused(tmp_path: Path) -> None:
 
 
 def test_npy_with_an_absurd_shape_is_refused() -> None:
-    from parcae.decima.pickle_free import read_object_array
+    from parcae.decima.tpch import read_object_array
 
     stream = io.BytesIO()
     np.save(stream, np.zeros(2))

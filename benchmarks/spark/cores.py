@@ -17,11 +17,10 @@ from parcae.base.errors import FormatError
 from parcae.base.texts import MS_PER_S
 from parcae.workloads.job import bare_name
 from parcae.workloads.spark_log.application import ApplicationLog
-from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.event_log import LogReading, read_spark_event_logs
 from parcae.workloads.spark_log.files import find_logs, read_lines
 from parcae.workloads.spark_log.naming import job_groups, job_name
 from parcae.workloads.spark_log.plan import PLAN_KEY
-from parcae.workloads.spark_log.reading import LogReading
 from parcae.workloads.workload import Workload
 
 FloatArray = npt.NDArray[np.float64]

@@ -33,9 +33,8 @@ from benchmarks.spark.work import Work, number, run_script, tell
 
 from parcae.spark.home import find_spark
 from parcae.workloads.archive import write_workload
-from parcae.workloads.dag import signatures
 from parcae.workloads.durations import Samples
-from parcae.workloads.job import JobSpec, StageSpec, bare_name
+from parcae.workloads.job import JobSpec, StageSpec, bare_name, signatures
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.workload import Workload
 

@@ -44,7 +44,7 @@ from benchmarks.spark.tpch_result import draw, print_result, read_result
 from benchmarks.spark.work import Work, content_of, file_name, names, number, run_script, tell
 
 from parcae.base.errors import ConfigError, PolicyError
-from parcae.base.extras import require
+from parcae.base.extensions import require
 from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S, ms_from_s
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies

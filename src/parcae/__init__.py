@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from parcae.api.runs import Run, simulate
     from parcae.api.serving import serve
     from parcae.base.errors import ParcaeError
-    from parcae.cluster.decision import Decision
-    from parcae.cluster.observation import Observation
+    from parcae.cluster.observation import Decision, Observation
     from parcae.cluster.orders import Orders, first_come
     from parcae.environments.models import ModelPolicy
     from parcae.evaluation.comparison import Comparison
-    from parcae.policies.views import JobView, SchedulerView, StageView
+    from parcae.policies.own import JobView, SchedulerView, StageView
     from parcae.workloads.workload import JobSequence, Workload
 
 from parcae.base.texts import __version__
@@ -63,16 +62,16 @@ __all__ = [
 _MODULE_OF = {
     "Cluster": "parcae.api.cluster",
     "Comparison": "parcae.evaluation.comparison",
-    "Decision": "parcae.cluster.decision",
+    "Decision": "parcae.cluster.observation",
     "JobSequence": "parcae.workloads.workload",
-    "JobView": "parcae.policies.views",
+    "JobView": "parcae.policies.own",
     "ModelPolicy": "parcae.environments.models",
     "Observation": "parcae.cluster.observation",
     "Orders": "parcae.cluster.orders",
     "ParcaeError": "parcae.base.errors",
     "Run": "parcae.api.runs",
-    "SchedulerView": "parcae.policies.views",
-    "StageView": "parcae.policies.views",
+    "SchedulerView": "parcae.policies.own",
+    "StageView": "parcae.policies.own",
     "Workload": "parcae.workloads.workload",
     "compare": "parcae.api.comparing",
     "first_come": "parcae.cluster.orders",
@@ -90,7 +89,7 @@ def __getattr__(name: str) -> object:
     """Load a name of the front door when it is first used."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'parcae' has no attribute {name!r}")
-    from parcae.base.extras import naming_extras
+    from parcae.base.extensions import naming_extras
 
     with naming_extras():
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)

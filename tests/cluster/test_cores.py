@@ -16,7 +16,7 @@ from parcae.cluster.kernels.cores import (
     note_stall,
     plan_stage,
 )
-from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
+from parcae.cluster.kernels.tables import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.state import COMPLETE_RANK, NO_STAGE, NOT_YET, UNLIMITED
 from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants

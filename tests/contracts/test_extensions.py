@@ -39,7 +39,7 @@ _MODULE = '''
 
 import numpy as np
 
-from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Decision
 from parcae.cluster.orders import first_come
 from parcae.simulation.objectives import register_objective
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many

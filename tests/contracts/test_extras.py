@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parcae.base.errors import MissingExtraError
-from parcae.base.extras import EXTRA_OF, naming_extras
+from parcae.base.extensions import EXTRA_OF, naming_extras
 from tests.conftest import REPOSITORY
 
 _TOO_MUCH = ("torch", "matplotlib", "plotly", "gymnasium", "tensorboard", "cma", "ray", "pyspark")

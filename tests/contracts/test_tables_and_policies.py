@@ -194,13 +194,12 @@ def test_help_needs_no_heavy_library() -> None:
 #: Modules with kernels that play runs, and so know the future.
 _PLAYS = {
     "parcae.decima.learning.exploring",
-    "parcae.decima.order_search",
+    "parcae.decima.bounds",
     "parcae.decima.rollouts.playing",
     "parcae.rigid.kernels.stepping",
     "parcae.rigid.kernels.transitions",
     "parcae.rigid.kernels.views",
-    "parcae.rigid.policies.kernels.earned",
-    "parcae.rigid.policies.kernels.virtual_runs",
+    "parcae.rigid.policies.earned",
 }
 
 

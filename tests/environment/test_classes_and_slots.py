@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.decision import Decision, Policy, objection
 from parcae.cluster.kernels.tables import slot_ms
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation, Policy, objection
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.decima.catalog import make_policy
 from parcae.decima.graph.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights

@@ -14,7 +14,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
-from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Decision
 from parcae.cluster.state import ExecutorClass
 from parcae.decima.catalog import make_policy
 from parcae.environments import CLUSTER_ID

@@ -17,8 +17,8 @@ from parcae.environments.layout import PackingFeature, WaitingFeature
 from parcae.environments.packing import PackingEnv, PackingVectorEnv
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import VOID, Cost
-from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.policies.scores import PackingKind
 from parcae.rigid.sources import DrawnSource
 from parcae.rigid.world import PackingBatch
 from tests.environment.episodes import Played, Shown, play

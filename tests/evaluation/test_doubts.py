@@ -7,7 +7,7 @@ import pytest
 from parcae.decima.catalog import HEURISTICS
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import comparison_table
-from parcae.evaluation.doubts import mean_task_ms, run_warnings, setting_warnings
+from parcae.evaluation.sections import mean_task_ms, run_warnings, setting_warnings
 from parcae.policies.parameter_search import Sweep, edge_warning
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload

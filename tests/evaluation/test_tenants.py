@@ -10,8 +10,8 @@ from rich.console import Console
 
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import Comparison
-from parcae.evaluation.doubts import promise_warnings
 from parcae.evaluation.report import write_report
+from parcae.evaluation.sections import promise_warnings
 from parcae.policies.names import parse_name
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import TaskDurations

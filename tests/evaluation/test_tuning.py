@@ -6,8 +6,7 @@ import pytest
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.decima.catalog import ALPHAS, HEURISTICS, make_policy
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.evaluation.policies import resolve_policies
-from parcae.evaluation.tuning import check_seeds, describe, tune
+from parcae.evaluation.policies import check_seeds, describe, resolve_policies, tune
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags

@@ -18,7 +18,7 @@ from random import Random
 import pytest
 
 from parcae.base.errors import InputError
-from parcae.workloads.formats import guess_format
+from parcae.workloads.readers import guess_format
 from tests.fuzzing.subjects import READERS, Subject
 
 #: Processor time of one input; the machine of the tests may be busy.

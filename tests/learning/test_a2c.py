@@ -12,17 +12,13 @@ import torch
 from parcae.learning.loop import IterationSeeds, TrainingPlan, train
 from parcae.rigid.a2c import learner as a2c
 from parcae.rigid.a2c.layout import Architecture
-from parcae.rigid.a2c.learner import (
-    A2cLearner,
-    beyond_group_means,
-    n_step_returns,
-)
+from parcae.rigid.a2c.learner import A2cLearner, beyond_group_means, n_step_returns
 from parcae.rigid.a2c.policy import A2cPolicy
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import mean_cost
-from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.policies.scores import PackingKind
 from parcae.rigid.sources import DrawnSource
 from parcae.rigid.world import Images, PackingBatch
 

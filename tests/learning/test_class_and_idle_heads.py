@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Decision
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.kernels.features import critical_ms
@@ -20,13 +20,11 @@ from parcae.decima.graph.layout import (
     shapes,
 )
 from parcae.decima.graph.policy import DecimaPolicy
-from parcae.decima.kernels.queries import best_fitting
-from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
 from parcae.decima.learning.simulators import RolloutWorker, Setup, Threads
-from parcae.decima.rule.kernels import Rule
-from parcae.decima.rule.policy import start_parameters
+from parcae.decima.queries import Teacher, best_fitting
+from parcae.decima.rule import Rule, start_parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import TrainConfig
 from parcae.learning.loop import TrainingPlan, train

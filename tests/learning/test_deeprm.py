@@ -13,17 +13,12 @@ from parcae.evaluation.statistics import ratio_estimate
 from parcae.learning.loop import IterationSeeds
 from parcae.rigid.benchmark import benchmark_packing
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.deeprm.layout import (
-    DeepRMSettings,
-    allocate_record,
-    shapes,
-    sums_of,
-)
+from parcae.rigid.deeprm.kernels import DeepRMSettings, allocate_record, shapes, sums_of
 from parcae.rigid.deeprm.learner import RECIPES, DeepRMLearner, logits_of, run_advantages
 from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost, select
-from parcae.rigid.policies.kernels import explore
+from parcae.rigid.policies import explore
 from parcae.rigid.sources import DrawnSource, RigidLogSource
 from parcae.rigid.world import Images, PackingBatch
 from tests.policies.deeprm.network import log_probabilities

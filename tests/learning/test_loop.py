@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, DivergedError, FormatError
+from parcae.learning.config import STATE_FILE
 from parcae.learning.loop import (
     BEST_FILE,
     Iteration,
@@ -27,7 +28,6 @@ from parcae.learning.loop import (
     stopping,
     train,
 )
-from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Weights, read_checkpoint, write_checkpoint
 
 

@@ -12,7 +12,7 @@ from parcae.decima.corrector.kernels import NUM_WEIGHTS
 from parcae.decima.graph.family import DecimaFamily, edges_of, stage_heights
 from parcae.decima.graph.layout import DecimaSettings, shapes
 from parcae.decima.learning.family import Family
-from parcae.decima.rule.policy import RulePolicy, start_parameters
+from parcae.decima.rule import RulePolicy, start_parameters
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.config import SimulationConfig

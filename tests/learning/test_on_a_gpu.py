@@ -9,7 +9,7 @@ import torch
 
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import TrainRequest
-from parcae.decima.rule.policy import start_parameters
+from parcae.decima.rule import start_parameters
 from parcae.learning.loop import BEST_FILE, TrainingPlan, train
 from parcae.policies.checkpoint import read_checkpoint
 from tests.learning.test_train import _SCENARIO, _SMALL

@@ -9,7 +9,7 @@ from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import TrainRequest
 from parcae.decima.learning.world import start_deciding_rule
-from parcae.decima.rule.policy import start_parameters
+from parcae.decima.rule import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.loop import TrainingPlan, train
 from parcae.learning.scenario import Scenario, start_rule

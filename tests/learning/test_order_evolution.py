@@ -14,6 +14,7 @@ import pytest
 
 from parcae.base.errors import ConfigError, FormatError, PolicyError
 from parcae.learning import evolution as order_evolution
+from parcae.learning.config import STATE_FILE
 from parcae.learning.evolution import EvolutionLearner, EvolutionSettings
 from parcae.learning.loop import (
     Iteration,
@@ -24,7 +25,6 @@ from parcae.learning.loop import (
     train,
 )
 from parcae.learning.scenario import Runs, Scenario
-from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.network.kernels import initial_weights
 from parcae.policies.network.policy import OrderNetworkPolicy

@@ -17,11 +17,10 @@ from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.ray_workers import RayCluster
 from parcae.decima.learning.recipes import TrainRequest
 from parcae.decima.learning.simulators import Setup
-from parcae.decima.rule.policy import start_parameters
-from parcae.learning.config import TrainConfig
+from parcae.decima.rule import start_parameters
+from parcae.learning.config import STATE_FILE, TrainConfig
 from parcae.learning.loop import Iteration, TrainingPlan, train
 from parcae.learning.scenario import Scenario
-from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Weights, read_checkpoint
 from parcae.simulation.config import SimulationConfig
 from tests.conftest import made_up

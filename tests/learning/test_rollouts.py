@@ -10,7 +10,6 @@ import pytest
 from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.layout import DecimaSettings
-from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.family import Family, Rollout
 from parcae.decima.learning.simulators import (
     PlayedRollouts,
@@ -19,10 +18,11 @@ from parcae.decima.learning.simulators import (
     Setup,
     Simulators,
 )
-from parcae.decima.rule.policy import start_parameters
+from parcae.decima.queries import Teacher
+from parcae.decima.rule import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
-from parcae.policies.networks.records import trimmed
+from parcae.policies.networks.layout import trimmed
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload

@@ -22,9 +22,8 @@ from parcae.decima.learning.recipes import (
     recipe_config,
 )
 from parcae.decima.learning.world import start_weights
-from parcae.decima.rule.kernels import RuleParameter
-from parcae.decima.rule.policy import start_parameters
-from parcae.learning.config import Algorithm, TrainConfig, override
+from parcae.decima.rule import RuleParameter, start_parameters
+from parcae.learning.config import STATE_FILE, Algorithm, TrainConfig, override
 from parcae.learning.loop import (
     BEST_FILE,
     IterationSeeds,
@@ -34,7 +33,6 @@ from parcae.learning.loop import (
     train,
 )
 from parcae.learning.scenario import Scenario, start_rule
-from parcae.learning.state_file import STATE_FILE
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.objectives import Objective

@@ -7,7 +7,7 @@ import pytest
 
 from parcae.base.errors import ConfigError, FormatError
 from parcae.cli.train import TuneOptions
-from parcae.decima.rule.policy import RulePolicy, start_parameters
+from parcae.decima.rule import RulePolicy, start_parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario, search_seeds, start_rule
 from parcae.learning.tune import tune_rule

@@ -11,15 +11,19 @@ import torch
 from parcae.base.errors import DivergedError
 from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.corrector.network import CorrectorModule
-from parcae.decima.learning.advantages import (
+from parcae.decima.learning.family import Rollout
+from parcae.decima.learning.updates import (
+    Rate,
+    Step,
+    Trainee,
     aligned_baseline,
+    clipped_loss,
     costs_to_go,
     normalized,
     reinforce_advantages,
+    update,
 )
-from parcae.decima.learning.family import Rollout
-from parcae.decima.learning.updates import Rate, Step, Trainee, clipped_loss, update
-from parcae.decima.rule.policy import start_parameters
+from parcae.decima.rule import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig

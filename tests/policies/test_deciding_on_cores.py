@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.state import ANY_CLASS
 from parcae.decima.catalog import make_policy
 from parcae.environments.cluster import ClusterEnv

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from parcae.decima.graph.kernels.decisions import score_stages
 from parcae.decima.graph.kernels.embeddings import embed
+from parcae.decima.graph.kernels.heads import score_stages
 from parcae.decima.graph.layout import (
     DecimaSettings,
     Direct,
@@ -16,8 +16,8 @@ from parcae.decima.graph.layout import (
     initial_weights,
 )
 from parcae.decima.graph.policy import DecimaPolicy, curves_for, magnitudes_of
-from parcae.decima.kernels.recording import draw_decision
 from parcae.decima.learning.recipes import TrainRequest, make_family
+from parcae.decima.queries import draw_decision
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.policies.compiled import size_of

@@ -3,10 +3,10 @@ import pytest
 from scipy import stats
 
 from parcae.base.errors import ConfigError, PolicyError
-from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Decision
 from parcae.decima.catalog import make_policy
-from parcae.decima.idle.kernels import arrival_rate, next_free_ms, slot_alone_ms, slot_among_ms
-from parcae.decima.idle.theory import (
+from parcae.decima.idle import arrival_rate, next_free_ms, slot_alone_ms, slot_among_ms
+from parcae.decima.idle_theory import (
     DiscreteDistribution,
     average_jct,
     best_slot,

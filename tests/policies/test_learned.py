@@ -8,7 +8,7 @@ import pytest
 from parcae.base.errors import ConfigError, FormatError, PolicyError
 from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
-from parcae.decima.rule.policy import start_parameters
+from parcae.decima.rule import start_parameters
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.learned import SHIPPED, find_checkpoint, is_learned, setting_card, variant_name
 from parcae.policies.names import PolicyName

@@ -7,21 +7,19 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.decision import Decision, Policy
+from parcae.cluster.observation import Decision, Policy
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.decima.catalog import HEURISTICS, make_policy
-from parcae.decima.heuristics.kernels.decisions import allocate_memo
-from parcae.decima.heuristics.kernels.graphene import find_group, frag_score
+from parcae.decima.heuristics.decisions import allocate_memo
+from parcae.decima.heuristics.graphene import find_group, frag_score
 from parcae.decima.heuristics.policy import HeuristicPolicy
-from parcae.decima.rule.kernels import NUM_PARAMETERS, RuleParameter
-from parcae.decima.rule.policy import RulePolicy, start_parameters
+from parcae.decima.rule import NUM_PARAMETERS, RuleParameter, RulePolicy, start_parameters
 from parcae.decima.solo_curves import solo_curves
-from parcae.evaluation.tuning import sweep_values
+from parcae.evaluation.policies import sweep_values
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
-from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.metrics import jct_ms
-from parcae.simulation.simulator import Simulator, simulate
+from parcae.simulation.simulator import Simulator, SimulatorBatch, simulate
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.synthetic import RandomDags, random_dags

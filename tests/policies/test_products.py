@@ -4,9 +4,10 @@ import numba
 import numpy as np
 import pytest
 
-from parcae.base.compiled import products, vectors
+from parcae.base.compiled import products
+from parcae.base.compiled import products as vectors
 from parcae.base.compiled.kernels import kernel
-from parcae.decima.graph.kernels import transforms as rows
+from parcae.decima.graph.kernels import features as rows
 from parcae.decima.graph.layout import EMBEDDING
 
 SLOPE = np.float32(0.2)

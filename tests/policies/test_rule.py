@@ -8,8 +8,7 @@ from parcae.base.errors import FormatError, PolicyError
 from parcae.cluster.kernels.tables import wait_ms
 from parcae.cluster.state import ExecutorClass
 from parcae.decima.checkpoints import rule_parameters
-from parcae.decima.rule.kernels import NUM_PARAMETERS, RuleParameter
-from parcae.decima.rule.policy import RulePolicy, start_parameters
+from parcae.decima.rule import NUM_PARAMETERS, RuleParameter, RulePolicy, start_parameters
 from parcae.decima.solo_curves import SoloCurves, limit_levels, solo_curves
 from parcae.learning.scenario import Scenario
 from parcae.learning.tune import tune_rule

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import NOT_YET, POOL, UNLIMITED
 from parcae.cluster.trace import Trace

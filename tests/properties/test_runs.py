@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parcae.cluster.decision import Decision, objection
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation, objection
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.decima.catalog import make_policy
 from parcae.simulation.bounds import lower_bounds

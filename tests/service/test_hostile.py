@@ -14,7 +14,7 @@ import pytest
 
 from parcae.base.errors import ProtocolError
 from parcae.service import mirror, protocol
-from parcae.service import pieces as yielding
+from parcae.service import protocol as yielding
 from parcae.service.admin import Admin, Board
 from parcae.service.client import Client
 from parcae.service.protocol import (

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.orders import Orders as Planned
 from parcae.cluster.orders import first_come
 from parcae.cluster.state import ClusterState

@@ -13,15 +13,15 @@ from parcae.cluster.state import World
 from parcae.decima.catalog import make_policy
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.future import NEVER_MS, Future, allocate_future
-from parcae.simulation.kernels.event_queue import (
+from parcae.simulation.kernels.events import (
     clear,
     next_executor,
     next_ms,
     pop,
     push,
     sort_in_place,
+    task_duration_ms,
 )
-from parcae.simulation.kernels.firing import task_duration_ms
 from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode, Interpolation, workload_tables
 from parcae.workloads.durations import TaskDurations, Wave

@@ -19,9 +19,8 @@ from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.kernels.playing import play_many
-from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.metrics import core_hours_per_job
-from parcae.simulation.simulator import Simulator, simulate
+from parcae.simulation.simulator import Simulator, SimulatorBatch, simulate
 from parcae.simulation.tables import DurationMode
 from parcae.workloads.archive import load_workload
 from tests.oracle.cores_runs import GivenOrders, policy_of, sequence_of

@@ -19,9 +19,8 @@ from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.future import Status
-from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.metrics import summarize, utilization, wasted_share
-from parcae.simulation.simulator import Simulator, simulate
+from parcae.simulation.simulator import Simulator, SimulatorBatch, simulate
 from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Decision
 from parcae.decima.catalog import make_policy
 from parcae.decima.tpch import read_tpch_profiles
 from parcae.simulation.config import SimulationConfig

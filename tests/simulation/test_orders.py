@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.orders import Orders, blank_orders, first_come
 from parcae.cluster.state import NOT_YET, POOL, UNLIMITED
 from parcae.simulation.config import SimulationConfig, WorldName

@@ -3,8 +3,7 @@
 import pytest
 
 from parcae.base.errors import PolicyError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.workload import RandomStreams, draw_sequence

@@ -12,8 +12,7 @@ from parcae.base.errors import ConfigError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.many import SimulatorBatch
-from parcae.simulation.simulator import Simulator, simulate
+from parcae.simulation.simulator import Simulator, SimulatorBatch, simulate
 from parcae.simulation.tables import draw_knowledge, draw_run_factors, parse_estimate_error
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec

@@ -22,9 +22,9 @@ import numpy as np
 
 from parcae.base.files import write_text
 from parcae.cluster.kernels import virtual as virtual_kernels
-from parcae.cluster.kernels.estimates import LEAST_SHARE
 from parcae.cluster.kernels.guard import guard_orders
 from parcae.cluster.kernels.policies import plan
+from parcae.cluster.kernels.tables import LEAST_SHARE
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import blank_orders, orders_of
 from parcae.cluster.state import (

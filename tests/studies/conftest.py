@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parcae.evaluation import tuning
+from parcae.evaluation import policies as tuning
 
 
 @pytest.fixture(autouse=True)

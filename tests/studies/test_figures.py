@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import FormatError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.decima.catalog import make_policy
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.decima.learning.recipes import Recipe, fair_runs
@@ -38,7 +37,7 @@ from parcae.papers.contenders import (
 from parcae.papers.table import STUDIES
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.deeprm.layout import DeepRMSettings, initial_weights
+from parcae.rigid.deeprm.kernels import DeepRMSettings, initial_weights
 from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.policies.catalog import make_packing_policy

@@ -27,7 +27,7 @@ from parcae.papers.contenders import (
 from parcae.papers.runner import Study, reproduce
 from parcae.papers.table import STUDIES, find_study, paper_setting
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.rigid.deeprm.layout import DeepRMSettings, initial_weights
+from parcae.rigid.deeprm.kernels import DeepRMSettings, initial_weights
 from parcae.rigid.layout import Cost
 from parcae.rigid.sources import DrawnSource
 from parcae.simulation.config import SimulationConfig, decima_classes

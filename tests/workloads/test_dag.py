@@ -1,6 +1,6 @@
 """Algorithms on DAGs, by hand on a diamond: 0 before 1 and 2, both before 3; 4 alone."""
 
-from parcae.workloads.dag import (
+from parcae.workloads.job import (
     children_of,
     longest_paths,
     refined_classes,

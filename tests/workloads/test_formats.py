@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from parcae.workloads.archive import load_workload, write_workload
-from parcae.workloads.formats import guess_format
+from parcae.workloads.readers import guess_format
 from tests.cli.running import run
 from tests.conftest import shared_data
 from tests.workloads.history_server_double import zipped

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import FormatError
-from parcae.decima.pickle_free import read_plain_pickle
-from parcae.decima.tpch import LEVELS, read_tpch_profiles
+from parcae.decima.tpch import LEVELS, read_plain_pickle, read_tpch_profiles
 from parcae.workloads.describe import fingerprint
 from tests.conftest import shared_data
 

@@ -9,8 +9,8 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, first_come
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.names import PolicyName
+from parcae.policies.own import SchedulerView
 from parcae.policies.registry import CheckpointKind, PolicyEntry, PolicySetting
-from parcae.policies.views import SchedulerView
 
 KIND = "aged"
 VERSION = 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from parcae.api.checks import check_cluster, check_jobs, check_seeds
 from parcae.base.errors import ConfigError
-from parcae.base.extras import naming_extras
+from parcae.base.extensions import naming_extras
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.compare import compare as compare_policies
 from parcae.evaluation.comparison import Comparison, Progress

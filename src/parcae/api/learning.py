@@ -9,7 +9,7 @@ from parcae.api.checks import check_cluster, check_jobs, check_seeds
 from parcae.api.study import LearnRequest, LearnResult, Progress
 from parcae.api.study import learn as learn_scenario
 from parcae.base.errors import ConfigError
-from parcae.base.extras import naming_extras
+from parcae.base.extensions import naming_extras
 from parcae.learning.scenario import Scenario, check_search_seed
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.objectives import ObjectiveFunction, parse_objective

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from parcae.api.checks import check_cluster, check_jobs
-from parcae.base.extras import naming_extras
+from parcae.base.extensions import naming_extras
 from parcae.base.texts import s_from_ms
 from parcae.cluster.trace import Trace
 from parcae.evaluation.gantt import cluster_chart, write_gantt

@@ -13,11 +13,7 @@ from parcae.base.options import option
 from parcae.cli.checks import names_in
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, MOST, WORLD, SizeOptions, world_of
-from parcae.evaluation.benchmark import (
-    LONG_JOBS,
-    benchmark_decisions,
-    benchmark_simulator,
-)
+from parcae.evaluation.benchmark import LONG_JOBS, benchmark_decisions, benchmark_simulator
 from parcae.service.benchmark import benchmark_service
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload

@@ -34,12 +34,7 @@ from parcae.cli.tables import print_whole
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.compare import compare as compare_policies
 from parcae.evaluation.comparison import Comparison, write_comparison
-from parcae.evaluation.per_job import (
-    FORMATS,
-    RECURRING_FORMATS,
-    check_per_job,
-    write_table,
-)
+from parcae.evaluation.per_job import FORMATS, RECURRING_FORMATS, check_per_job, write_table
 from parcae.evaluation.report import write_report
 from parcae.simulation.elastic import Elastic
 

@@ -11,11 +11,10 @@ import typer
 from parcae.api.study import WORKLOAD, LearnRequest, default_arrivals
 from parcae.api.study import learn as learn_policy
 from parcae.base.errors import ConfigError, FormatError
-from parcae.base.extras import require
+from parcae.base.extensions import require
 from parcae.base.options import REQUIRED, argument, option
 from parcae.base.texts import seconds_text
 from parcae.cli.commands import Only, command
-from parcae.cli.learners import BUDGET, SEARCH_SEED
 from parcae.cli.options import (
     DEADLINES,
     KEY,
@@ -27,9 +26,9 @@ from parcae.cli.options import (
 )
 from parcae.cli.progress import ProgressLine, counting, print_reading
 from parcae.cli.tables import print_whole
-from parcae.cli.train import OBJECTIVE, objective_of
+from parcae.cli.train import BUDGET, OBJECTIVE, SEARCH_SEED, objective_of
 from parcae.evaluation.comparison import comparison_table
-from parcae.evaluation.doubts import setting_warnings
+from parcae.evaluation.sections import setting_warnings
 from parcae.learning.scenario import Scenario, check_arrivals
 from parcae.learning.worlds import world_named
 from parcae.simulation.config import SimulationConfig

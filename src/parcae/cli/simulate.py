@@ -31,10 +31,10 @@ from parcae.cli.options import (
 )
 from parcae.cluster.state import World
 from parcae.cluster.trace import Trace
-from parcae.evaluation.doubts import delay_warning
 from parcae.evaluation.gantt import Chart, cluster_chart, write_gantt
 from parcae.evaluation.job_sets import CONFORMANCE_ORDERS, run_sets
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
+from parcae.evaluation.sections import delay_warning
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.metrics import (
@@ -49,11 +49,7 @@ from parcae.simulation.metrics import (
     wasted_share,
 )
 from parcae.simulation.simulator import simulate as simulate_one
-from parcae.workloads.job_sets import (
-    holds_spark_world_sets,
-    read_job_sets,
-    read_spark_world_sets,
-)
+from parcae.workloads.job_sets import holds_spark_world_sets, read_job_sets, read_spark_world_sets
 from parcae.workloads.workload import JobSequence
 
 #: The policies of `--policy all` with a file of job sets in the world of executors: those of the

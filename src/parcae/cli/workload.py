@@ -22,13 +22,7 @@ from parcae.workloads import demands
 from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.import_report import counted
-from parcae.workloads.readers import (
-    Reader,
-    ReaderOption,
-    find_reader,
-    read_workload,
-    readers,
-)
+from parcae.workloads.readers import Reader, ReaderOption, find_reader, read_workload, readers
 from parcae.workloads.workload import Workload
 
 OUTPUT = option(REQUIRED, "The workload file to write (*.parcae).", "-o", "--output", check="write")

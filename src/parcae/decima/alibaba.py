@@ -23,9 +23,9 @@ from parcae.base.loader import lines, number, parsed_json
 from parcae.base.texts import MS_PER_S
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.durations import LARGEST_DURATION_MS, MOST_TASKS, TaskDurations
-from parcae.workloads.formats import first_bytes
 from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.readers import first_bytes
 from parcae.workloads.workload import Workload
 
 _TASK_COLUMNS = (

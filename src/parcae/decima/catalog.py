@@ -16,7 +16,7 @@ import numpy as np
 
 from parcae.base.errors import PolicyError
 from parcae.base.extensions import import_function
-from parcae.decima.heuristics.kernels.decisions import HeuristicKind
+from parcae.decima.heuristics.decisions import HeuristicKind
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import shipped_policy, variant_name
 from parcae.policies.names import PolicyName, parse_name
@@ -269,9 +269,9 @@ POLICIES = (
     PolicyEntry("plan[:BASE][:BUDGET][:THREADS]", "tries every decision of BASE (default: "
                 "corrector), and others, in simulated rollouts; BUDGET is the time of a decision, "
                 "such as 20ms, THREADS plays them on more cores, such as 2threads",
-                "Bertsekas & Castanon 1999", "parcae.decima.rollouts.names:rollout_policy", _ONLY,
+                "Bertsekas & Castanon 1999", "parcae.decima.rollouts.policy:rollout_policy", _ONLY,
                 why="tries single decisions in rollouts",
-                in_words="parcae.decima.rollouts.names:base_in_words"),
+                in_words="parcae.decima.rollouts.policy:base_in_words"),
 )  # fmt: skip
 
 

@@ -13,14 +13,14 @@ from parcae.decima.corrector.policy import CorrectorPolicy
 from parcae.decima.graph import layout as decima_layout
 from parcae.decima.graph.layout import DecimaSettings, Limits, decima_levels
 from parcae.decima.graph.policy import DecimaPolicy, check_world, curves_for, magnitudes_of
-from parcae.decima.rule.policy import RulePolicy, padded
+from parcae.decima.rule import RulePolicy, padded
 from parcae.decima.solo_curves import solo_curves
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.learned import rule_in, shipped_policy, variant_name
 from parcae.policies.names import PolicyName
 from parcae.policies.registry import CheckpointKind, PolicySetting
 
-#: Version of the rule's parameters; see `parcae.decima.rule.kernels.RuleParameter`.
+#: Version of the rule's parameters; see `parcae.decima.rule.RuleParameter`.
 RULE_VERSION = 1
 #: The feature set of Decima's variants that a plain name chooses, and that of the paper. Networks
 #: that choose executor classes have none but the latter.

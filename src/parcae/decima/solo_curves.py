@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from parcae.decima.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.many import SimulatorBatch
+from parcae.simulation.simulator import SimulatorBatch
 from parcae.workloads.durations import Wave
 from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import JobSequence, Workload

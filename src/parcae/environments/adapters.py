@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcae.base.errors import ConfigError, PolicyError
-from parcae.environments.kernels.stepping import find_outside
+from parcae.environments.kernels import find_outside
 from parcae.environments.layout import NO_ROW
 from parcae.workloads.workload import TRAINING_SEED_START
 

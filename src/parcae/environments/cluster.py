@@ -22,9 +22,8 @@ from gymnasium.vector import AutoresetMode
 
 from parcae.base.errors import PolicyError
 from parcae.base.texts import s_from_ms
-from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.tables import slot_ms
-from parcae.cluster.observation import Observation, observe
+from parcae.cluster.observation import Decision, Observation, observe
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
 from parcae.cluster.trace import NOT_COMPLETED
 from parcae.environments.adapters import (
@@ -36,8 +35,7 @@ from parcae.environments.adapters import (
     checked_actions,
     checked_num_envs,
 )
-from parcae.environments.kernels.stepping import decision_of, start_many, step_many
-from parcae.environments.kernels.views import has_choice, write_view
+from parcae.environments.kernels import decision_of, has_choice, start_many, step_many, write_view
 from parcae.environments.layout import (
     BOUND,
     NO_ROW,
@@ -55,7 +53,6 @@ from parcae.environments.layout import (
 from parcae.environments.settings import ClusterSettings, read_cluster
 from parcae.simulation.faults import check_elastic, resolve_faults
 from parcae.simulation.future import Status
-from parcae.simulation.many import SimulatorRows, room_for
 from parcae.simulation.metrics import (
     arrived,
     jct_ms,
@@ -65,7 +62,7 @@ from parcae.simulation.metrics import (
     utilization,
 )
 from parcae.simulation.objectives import Objective
-from parcae.simulation.simulator import check_fits
+from parcae.simulation.simulator import SimulatorRows, check_fits, room_for
 from parcae.workloads.workload import JobSequence
 
 Int64Array = npt.NDArray[np.int64]

@@ -9,8 +9,7 @@ import gymnasium
 import numpy as np
 
 from parcae.base.errors import ConfigError, PolicyError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.environments.cluster import ClusterEpisodes
 
 

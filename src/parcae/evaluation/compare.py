@@ -31,12 +31,17 @@ from parcae.evaluation.comparison import (
     compare_in,
     text_table,
 )
-from parcae.evaluation.doubts import promise_warnings, run_warnings, setting_warnings
 from parcae.evaluation.kept_runs import KeptRuns, files_in_names
 from parcae.evaluation.page import Section
 from parcae.evaluation.per_job import comparison_frame, per_job_table, recurring_table
-from parcae.evaluation.policies import Resolved, ResolvedPolicies, resolve_policies
-from parcae.evaluation.sections import cluster_sections, rival
+from parcae.evaluation.policies import Resolved, ResolvedPolicies, check_seeds, resolve_policies
+from parcae.evaluation.sections import (
+    cluster_sections,
+    promise_warnings,
+    rival,
+    run_warnings,
+    setting_warnings,
+)
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -47,7 +52,6 @@ from parcae.evaluation.statistics import (
     ratio_estimate,
     with_interval,
 )
-from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import (
     JOBS,
     LATER,

@@ -35,9 +35,10 @@ from parcae.base.texts import (
 )
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.comparison import Comparison, Progress, compare_in, text_table
-from parcae.evaluation.doubts import FULL, measured_alone_warning
 from parcae.evaluation.page import write_page
 from parcae.evaluation.pictures import in_legend, new_picture, save_picture, tidy, write_picture
+from parcae.evaluation.policies import check_seeds
+from parcae.evaluation.sections import FULL, measured_alone_warning
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -50,7 +51,6 @@ from parcae.evaluation.statistics import (
     with_half_width,
     with_interval,
 )
-from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import MISSED
 from parcae.policies.names import parse_name
 from parcae.simulation.config import SimulationConfig, WorldName

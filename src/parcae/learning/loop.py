@@ -26,7 +26,7 @@ import numpy as np
 from parcae.base.errors import ConfigError, DivergedError
 from parcae.base.files import check_place, locked_folder, named_in_errors, remove_unfinished
 from parcae.base.texts import plain
-from parcae.learning.state_file import STATE_FILE, TrainingState, read_state, write_state
+from parcae.learning.config import STATE_FILE, TrainingState, read_state, write_state
 from parcae.policies.checkpoint import BEST_FILE, Checkpoint, Weights, write_checkpoint
 from parcae.workloads.workload import TRAINING_SEED_START
 

@@ -16,7 +16,6 @@ from parcae.policies.names import PolicyName
 from parcae.policies.network.policy import network_weights
 from parcae.policies.registry import CheckpointKind, PolicySetting, kind_of, make
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.many import PlayMany, SimulatorBatch
 from parcae.simulation.metrics import deadlines_ms, ideal_ms
 from parcae.simulation.objectives import (
     NEEDS_DEADLINES,
@@ -28,6 +27,7 @@ from parcae.simulation.objectives import (
     objective_cost,
     objective_name,
 )
+from parcae.simulation.simulator import PlayMany, SimulatorBatch
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.tables import seconds_by_name
 from parcae.workloads.workload import TUNING_SEED_START, ArrivalProcess, JobSequence, Workload

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from parcae.base.extras import require
+from parcae.base.extensions import require
 from parcae.base.options import argument, option, same
 from parcae.cli.checks import names_in
 from parcae.cli.commands import Only, Values, command

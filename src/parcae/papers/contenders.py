@@ -20,8 +20,8 @@ from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, parse_recipe, recipe_config
-from parcae.evaluation.tuning import describe
-from parcae.evaluation.tuning import tune as sweep
+from parcae.evaluation.policies import describe
+from parcae.evaluation.policies import tune as sweep
 from parcae.learning.loop import Iteration, TrainingPlan, TrainResult, train
 from parcae.learning.scenario import Scenario, check_search_seed, start_rule
 from parcae.learning.tune import Tuning, tune_rule

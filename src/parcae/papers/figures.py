@@ -19,12 +19,12 @@ from scipy import stats
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S, ms_from_s
-from parcae.cluster.decision import Policy
+from parcae.cluster.observation import Policy
 from parcae.cluster.trace import Trace
 from parcae.decima.bounds import best_job_order, check_orders, simplified
 from parcae.decima.checkpoints import deciding_policy
 from parcae.decima.graph.layout import DecimaSettings
-from parcae.decima.idle.theory import (
+from parcae.decima.idle_theory import (
     DiscreteDistribution,
     best_slot,
     best_slot_exponential,

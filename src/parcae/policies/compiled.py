@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from parcae.base.compiled.kernels import as_many
-from parcae.cluster.decision import Decision
 from parcae.cluster.kernels.policies import decide, plan
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import ClusterState, VirtualRun
 from parcae.simulation.kernels.playing import Simulation, Simulations, play_many

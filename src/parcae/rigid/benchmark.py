@@ -15,8 +15,8 @@ import numpy as np
 
 from parcae.learning.loop import IterationSeeds
 from parcae.rigid.deeprm.learner import DeepRMLearner
-from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
+from parcae.rigid.policies.scores import PackingKind
 from parcae.rigid.sources import DrawnSource
 from parcae.rigid.world import PackingBatch
 

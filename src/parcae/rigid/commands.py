@@ -18,11 +18,11 @@ from parcae.cli.bench import show
 from parcae.cli.checks import names_in
 from parcae.cli.commands import Only, Values, command
 from parcae.cli.compare import OutputOptions
-from parcae.cli.learners import SETTINGS, Found, SearchOptions, TrainingOptions
 from parcae.cli.options import JOB_SET, JSON, MOST, POLICY_HELP, SET, Options, numbers
 from parcae.cli.progress import print_reading, telling
 from parcae.cli.simulate import PlayedRun, ShowOptions, policy_names
 from parcae.cli.tables import print_catalog, print_rows
+from parcae.cli.train import SETTINGS, Found, SearchOptions, TrainingOptions
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.registry import all_policies
 from parcae.rigid.benchmark import benchmark_packing
@@ -42,13 +42,7 @@ from parcae.rigid.evaluation.tuning import tune as tune_policy
 from parcae.rigid.job_sets import read_packing_sets
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import NOT_YET, Cost
-from parcae.rigid.metrics import (
-    MEASURES,
-    mean_of_started,
-    parse_cost,
-    run_metrics,
-    slowdown,
-)
+from parcae.rigid.metrics import MEASURES, mean_of_started, parse_cost, run_metrics, slowdown
 from parcae.rigid.policies.catalog import (
     LEARNED,
     PackingSetting,
@@ -56,8 +50,8 @@ from parcae.rigid.policies.catalog import (
     rule_checkpoint,
     variants,
 )
-from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
+from parcae.rigid.policies.scores import PackingKind
 from parcae.rigid.sources import (
     DrawnSource,
     MixedSource,

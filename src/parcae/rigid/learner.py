@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.base.extras import require
+from parcae.base.extensions import require
 from parcae.learning.config import recipe_settings
 from parcae.learning.loop import Learner, Measured, compile_kernels
 from parcae.policies.checkpoint import Checkpoint

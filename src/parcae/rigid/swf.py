@@ -24,8 +24,8 @@ import polars as pl
 from parcae.base.errors import ConfigError, FormatError
 from parcae.base.loader import lines, whole_number
 from parcae.rigid.jobs import RigidJobs
-from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import BadRows, ImportReport
+from parcae.workloads.readers import saying_what_reads
 
 #: The 18 fields of a line, in order; times in seconds, memory in KB per processor.
 FIELDS = (

@@ -22,7 +22,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Histogram,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from parcae.base.texts import MS_PER_S, __version__
-from parcae.cluster.kernels.estimates import correction
+from parcae.cluster.kernels.tables import correction
 from parcae.service.live_tables import EndedJob, LiveJob
 from parcae.service.mirror import Mirror
 from parcae.service.policies import TimedPlan

@@ -20,12 +20,10 @@ import numpy.typing as npt
 from parcae.base.errors import ProtocolError
 from parcae.cluster.state import NO_PROFILE, STAGE_SPEC
 from parcae.service.learned import LearnedDurations
-from parcae.service.pieces import make_way
-from parcae.service.protocol import Code, JobMessage, StageMessage
+from parcae.service.protocol import Code, JobMessage, StageMessage, make_way
 from parcae.simulation.tables import spec_rows
-from parcae.workloads.dag import children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.guess import extra_tail, guess_new_task_ms
-from parcae.workloads.job import JobSpec
+from parcae.workloads.job import JobSpec, children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.workload import Workload, rows_by_name, usual_row
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]

@@ -17,9 +17,8 @@ import numpy as np
 from parcae.cluster.kernels.serving import resize, update_virtual_run
 from parcae.cluster.state import ClusterState, VirtualRun, allocate_virtual
 from parcae.service.jobs import DurationModel, RecurringJob
-from parcae.service.pieces import make_way
 from parcae.service.policies import Planning, PolicyFor
-from parcae.service.protocol import OrdersMessage
+from parcae.service.protocol import OrdersMessage, make_way
 from parcae.service.tables import (
     FIRST_ROOM,
     Room,

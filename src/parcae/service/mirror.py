@@ -38,7 +38,6 @@ from parcae.cluster.kernels.transitions import job_arrived
 from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
 from parcae.service.jobs import DurationModel, check_executed, checked_order, parents_by_index
 from parcae.service.live_tables import ALONE, Counts, EndedJob, LiveJob, LiveSettings, LiveTables
-from parcae.service.pieces import make_way
 from parcae.service.policies import PolicyFor, TimedPlan
 from parcae.service.protocol import (
     MOST_STAGES,
@@ -58,6 +57,7 @@ from parcae.service.protocol import (
     StagesAdded,
     StateMessage,
     TasksReported,
+    make_way,
 )
 from parcae.service.tables import Room, with_more_cores
 

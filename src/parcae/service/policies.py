@@ -14,7 +14,6 @@ from typing import Any
 
 from parcae.base.errors import PolicyError
 from parcae.base.texts import MS_PER_S
-from parcae.cluster.decision import Policy, objection
 from parcae.cluster.kernels.cores import (
     accept_orders,
     ask_for_plan,
@@ -24,7 +23,7 @@ from parcae.cluster.kernels.cores import (
 )
 from parcae.cluster.kernels.policies import plan
 from parcae.cluster.kernels.serving import forget_orders
-from parcae.cluster.observation import observe
+from parcae.cluster.observation import Policy, objection, observe
 from parcae.cluster.orders import Planner, objection_to_orders, orders_of, put
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
 from parcae.policies.checkpoint import read_checkpoint

@@ -26,7 +26,6 @@ from parcae.base.errors import FormatError, problem
 from parcae.base.loader import read_file
 from parcae.base.texts import __version__, ms_from_s
 from parcae.service.learned import LearnedValues
-from parcae.service.pieces import make_way
 from parcae.service.protocol import (
     ClientMessage,
     Events,
@@ -34,6 +33,7 @@ from parcae.service.protocol import (
     ServerMessage,
     StateMessage,
     encode,
+    make_way,
 )
 from parcae.service.session import Service, Session, Watcher
 from parcae.workloads.durations import MOST_EXECUTORS

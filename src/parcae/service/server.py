@@ -23,7 +23,6 @@ from pathlib import Path
 
 from parcae.base.errors import ConfigError, ProtocolError
 from parcae.base.loader import read_short
-from parcae.service.pieces import apart_from, tidy
 from parcae.service.protocol import (
     MAX_FRAME_BYTES,
     Code,
@@ -31,8 +30,10 @@ from parcae.service.protocol import (
     FrameReader,
     ServerMessage,
     Then,
+    apart_from,
     encode,
     frame,
+    tidy,
 )
 from parcae.service.session import Service, Session
 

@@ -33,8 +33,7 @@ from parcae.service.protocol import (
     TasksReported,
     new_nonce,
 )
-from parcae.workloads.dag import spark_roots
-from parcae.workloads.job import StageSpec
+from parcae.workloads.job import StageSpec, spark_roots
 from parcae.workloads.workload import JobSequence
 
 #: Duration of every task in ms, by (row of the job, index of the stage, number of the task).

@@ -13,10 +13,9 @@ import numpy.typing as npt
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.cluster.orders import one_pool
 from parcae.cluster.state import STAGE_SPEC, World
-from parcae.workloads.dag import spark_roots
 from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.guess import guess_task_ms
-from parcae.workloads.job import JobSpec
+from parcae.workloads.job import JobSpec, spark_roots
 from parcae.workloads.workload import JobSequence, Workload
 
 Float64Array = npt.NDArray[np.float64]

@@ -23,8 +23,8 @@ from parcae.base.errors import ConfigError, FormatError, WorkloadError, suggesti
 from parcae.base.files import replacing
 from parcae.base.loader import members, open_file, parsed_json
 from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
-from parcae.workloads.formats import saying_what_reads, who_reads
 from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec
+from parcae.workloads.readers import saying_what_reads, who_reads
 from parcae.workloads.synthetic import (
     RandomDags,
     load_mixed,

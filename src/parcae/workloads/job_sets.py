@@ -14,9 +14,9 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from parcae.base.errors import ConfigError, FormatError, WorkloadError, problem
 from parcae.base.loader import parsed_json, read_file, shown
 from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
-from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
+from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.workload import Int64Array, JobSequence, Workload
 
 #: Larger times (35 years), durations and limits are mistakes; their sums stay far below the largest

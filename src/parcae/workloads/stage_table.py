@@ -28,9 +28,9 @@ import numpy.typing as npt
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import parsed_json, read_file
 from parcae.base.texts import MS_PER_S
-from parcae.workloads.dag import topological_order
 from parcae.workloads.durations import MOST_TASKS
 from parcae.workloads.import_report import BadRows, ImportReport, counted
+from parcae.workloads.job import topological_order
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples

@@ -25,9 +25,8 @@ from parcae.rigid.evaluation.compare import (
 from parcae.rigid.jobs import IntArray, RigidJobs
 from parcae.rigid.metrics import bounded_slowdown, slowdown
 from parcae.rigid.policies.catalog import make_packing_policy, rule_checkpoint
-from parcae.rigid.policies.kernels.decisions import PackingKind
-from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.policies.scores import PackingKind, WithholdParameter
 from parcae.rigid.sources import DrawnSource, MixedSource, RigidLogSource
 from parcae.workloads.workload import TUNING_SEED_START
 

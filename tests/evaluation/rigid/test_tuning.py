@@ -19,9 +19,8 @@ from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import num_never_started, slowdown, typical_cost
 from parcae.rigid.policies.catalog import make_packing_policy
-from parcae.rigid.policies.kernels.decisions import PackingKind
-from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.policies.scores import PackingKind, WithholdParameter
 from parcae.rigid.sources import DrawnSource
 from parcae.rigid.world import PackingBatch
 from parcae.workloads.workload import SELECTION_SEED_START, TRAINING_SEED_START, TUNING_SEED_START

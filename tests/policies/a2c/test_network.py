@@ -11,11 +11,13 @@ import torch
 from pydantic import ValidationError
 
 from parcae.base.errors import FormatError
-from parcae.rigid.a2c.layout import A2cSettings, Architecture, draw_weights
-from parcae.rigid.a2c.lookup import (
+from parcae.rigid.a2c.layout import (
+    A2cSettings,
+    Architecture,
     EncodedImages,
     LookupNetwork,
     blank_images,
+    draw_weights,
     encode_images,
 )
 from parcae.rigid.a2c.network import A2cNetwork, Windows
@@ -118,7 +120,7 @@ def test_where_a_table_has_too_little_room_for_all_windows_the_sums_stay_the_sam
     weights = _drawn(settings)
     wide = LookupNetwork(weights, settings).outputs(encoded)
     distinct, which = encoded.distinct()
-    monkeypatch.setattr("parcae.rigid.a2c.lookup._PLACES", 8)
+    monkeypatch.setattr("parcae.rigid.a2c.layout._PLACES", 8)
     np.testing.assert_array_equal(LookupNetwork(weights, settings).outputs(encoded), wide)
     again, also = encoded.distinct()
     assert again.tolist() == distinct.tolist() == sorted(set(encoded.keys.tolist()))

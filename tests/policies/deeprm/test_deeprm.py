@@ -13,7 +13,7 @@ from parcae.cluster.kernels.policies import decide
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import Weights
 from parcae.rigid.config import PackingConfig, TimeMode
-from parcae.rigid.deeprm.layout import (
+from parcae.rigid.deeprm.kernels import (
     Actions,
     DeepRMSettings,
     Work,

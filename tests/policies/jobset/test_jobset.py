@@ -20,8 +20,8 @@ from parcae.rigid.jobset.learner import JobSetNetwork, Recorded
 from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record
 from parcae.rigid.kernels.stepping import explore_many
 from parcae.rigid.layout import Cost, select
-from parcae.rigid.policies.kernels.decisions import PackingKind
 from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.policies.scores import PackingKind
 from parcae.rigid.sources import DrawnSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 

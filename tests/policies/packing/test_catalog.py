@@ -20,9 +20,8 @@ from parcae.rigid.policies.catalog import (
     policy_of_checkpoint,
     rule_checkpoint,
 )
-from parcae.rigid.policies.kernels.decisions import PackingKind
-from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.policies.scores import PackingKind, WithholdParameter
 from parcae.rigid.sources import DrawnSource
 from parcae.rigid.world import PackingBatch
 

@@ -14,10 +14,9 @@ from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.jobset.policy import JobSetPolicy
 from parcae.rigid.layout import NOT_YET
 from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy, rule_checkpoint
-from parcae.rigid.policies.earned import EarnedPolicy, allocate_virtual
-from parcae.rigid.policies.kernels.decisions import PackingKind
-from parcae.rigid.policies.kernels.earned import play_earned
+from parcae.rigid.policies.earned import EarnedPolicy, allocate_virtual, play_earned
 from parcae.rigid.policies.policy import HandMadePolicy
+from parcae.rigid.policies.scores import PackingKind
 from parcae.rigid.world import PackingBatch, RigidOutcome
 
 _LOG = PackingSetting(is_exact=True)

@@ -19,8 +19,7 @@ from benchmarks.expert_iteration import (
 from benchmarks.planning_profile import two_profiles
 
 from parcae.base.errors import ConfigError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.decima.rollouts.policy import RolloutPolicy
 from parcae.evaluation.compare import ClusterWorld
 from parcae.policies.registry import named_policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parcae.base.errors import PolicyError
-from parcae.decima.rollouts.names import split_plan
+from parcae.decima.rollouts.policy import split_plan
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.names import PolicyName
 from parcae.policies.registry import named_policy

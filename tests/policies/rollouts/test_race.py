@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.decima.rollouts.race import ROUNDS, Clock, Costs, choose, mean_differences, race
+from parcae.decima.rollouts.playing import ROUNDS, Clock, Costs, choose, mean_differences, race
 
 
 class _Samples:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parcae.cluster.decision import Decision, objection
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation, objection
 from parcae.decima.catalog import make_policy
 from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
 from parcae.decima.graph.policy import DecimaPolicy, curves_for, magnitudes_of
+from parcae.decima.rollouts.playing import Clock
 from parcae.decima.rollouts.policy import (
     RolloutModel,
     RolloutPolicy,
@@ -21,7 +21,6 @@ from parcae.decima.rollouts.policy import (
     Sampler,
     candidates,
 )
-from parcae.decima.rollouts.race import Clock
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status

@@ -14,8 +14,7 @@ import math
 import numpy as np
 
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel, sort_rows
-from parcae.cluster.kernels.estimates import correction
-from parcae.cluster.kernels.tables import stages_of
+from parcae.cluster.kernels.tables import correction, stages_of
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends, virtual_of
 from parcae.cluster.state import NOT_YET, UNLIMITED
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.dispatch import begin_task, count_running, refresh_contender
-from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.kernels.tables import (
     account_time,
+    correction,
     count_schedulable_stage,
     edges_of,
     pop_idle,

@@ -452,3 +452,117 @@ def account_time(state, clock_ms):  # type: ignore[no-untyped-def]
     now = state.now
     now.job_ms[0] += now.num_active[0] * (clock_ms - now.accounted_ms[0])
     now.accounted_ms[0] = clock_ms
+
+
+@kernel
+def begin_changes(state):  # type: ignore[no-untyped-def]
+    """Begin to count the core time of an elastic cluster."""
+    state.now.is_elastic[0] = 1
+    state.now.core_ms[0] = 0
+    state.now.core_until_ms[0] = state.now.clock_ms[0]
+
+
+@inlined
+def core_time_ms(state):  # type: ignore[no-untyped-def]
+    """Return the integral over time of an elastic cluster's number of cores, to the present."""
+    now = state.now
+    return now.core_ms[0] + now.num_executors[0] * (now.clock_ms[0] - now.core_until_ms[0])
+
+
+@kernel
+def _change_cores(state, change):  # type: ignore[no-untyped-def]
+    """Add `change` to the number of cores. A plan is due."""
+    now = state.now
+    now.core_ms[0] = core_time_ms(state)
+    now.core_until_ms[0] = now.clock_ms[0]
+    now.num_executors[0] += change
+    now.is_plan_due[0] = 1
+
+
+@kernel
+def add_cores(state, first, count):  # type: ignore[no-untyped-def]
+    """Add cores to the cluster, behind the other idle cores."""
+    _change_cores(state, count)
+    for core in range(first, first + count):
+        push_idle(state, 0, core)
+
+
+@kernel
+def remove_cores(state, first, count):  # type: ignore[no-untyped-def]
+    """Remove cores that run no task from the cluster; the idle cores that stay keep their order."""
+    _change_cores(state, -count)
+    for _ in range(state.now.num_idle[0]):
+        core = pop_idle(state, 0)
+        if not first <= core < first + count:
+            push_idle(state, 0, core)
+
+
+#: Value of `now.least_share` on a real cluster, where a job can be longer than its profile: its
+#: remaining work is estimated as at least this share of the work done. In simulations with known
+#: tasks `now.least_share` is 0.
+LEAST_SHARE = 0.05
+#: The prior counts as this many finished tasks whose durations equalled their estimates.
+PRIOR_TASKS = 3.0
+
+
+@kernel
+def correction(state, job):  # type: ignore[no-untyped-def]
+    """Return the factor on the job's estimated durations, from its finished tasks; 1 before any."""
+    if not state.now.is_corrected[0]:
+        return 1.0
+    num_finished, executed_ms, expected_ms = finished_tasks(state, job)
+    if num_finished == 0 or expected_ms <= 0.0:
+        return 1.0
+    return (num_finished * executed_ms / expected_ms + PRIOR_TASKS) / (num_finished + PRIOR_TASKS)
+
+
+@kernel
+def finished_tasks(state, job):  # type: ignore[no-untyped-def]
+    """The job's finished tasks: their number, how long they took, and how long by the estimates.
+    Returns an int64, and two float64 in ms.
+    """
+    stages = state.stages
+    num_finished = 0
+    executed_ms = 0.0
+    expected_ms = 0.0
+    for stage in stages_of(state, job):
+        finished = stages.num_finished[stage]
+        if finished > 0:
+            num_finished += finished
+            executed_ms += stages.executed_ms[stage]
+            expected_ms += finished * stages.task_ms[stage]
+    return num_finished, executed_ms, expected_ms
+
+
+@kernel
+def unstarted_ms(state, job):  # type: ignore[no-untyped-def]
+    """Return the estimated work of the job's tasks that have not started, without correction."""
+    stages = state.stages
+    work_ms = 0.0
+    for stage in stages_of(state, job):
+        work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * stages.task_ms[stage]
+    return work_ms
+
+
+@kernel
+def remaining_ms(state, job):  # type: ignore[no-untyped-def]
+    """Return the estimated work of the job's tasks that have not started, corrected.
+
+    It is at least `now.least_share` of the work that the job has done.
+    """
+    stages = state.stages
+    executed_ms = 0.0
+    for stage in stages_of(state, job):
+        executed_ms += stages.executed_ms[stage]
+    left_ms = unstarted_ms(state, job) * correction(state, job)
+    return max(left_ms, state.now.least_share[0] * executed_ms)
+
+
+@kernel
+def total_ms(state, job):  # type: ignore[no-untyped-def]
+    """Return the estimated work of all of the job's tasks, without correction."""
+    stages = state.stages
+    work_ms = 0.0
+    for stage in stages_of(state, job):
+        work_ms += stages.num_tasks[stage] * stages.task_ms[stage]
+    return work_ms

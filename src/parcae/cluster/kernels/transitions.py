@@ -11,7 +11,6 @@ backup moves.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.cluster.kernels.changes import core_time_ms
 from parcae.cluster.kernels.cores import init_job_orders, reset_cores
 from parcae.cluster.kernels.executors import (
     backup,
@@ -30,6 +29,7 @@ from parcae.cluster.kernels.executors import (
 )
 from parcae.cluster.kernels.tables import (
     account_time,
+    core_time_ms,
     count_schedulable_stage,
     drop_commitments_to,
     edges_of,

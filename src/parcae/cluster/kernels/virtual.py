@@ -17,9 +17,7 @@ from __future__ import annotations
 import math
 
 from parcae.base.compiled.kernels import inlined, kernel, sort_rows
-from parcae.cluster.kernels.changes import core_time_ms
-from parcae.cluster.kernels.estimates import correction
-from parcae.cluster.kernels.tables import edges_of, stages_of
+from parcae.cluster.kernels.tables import core_time_ms, correction, edges_of, stages_of
 from parcae.cluster.state import NOT_YET, VirtualRun
 
 #: Work and times below this count as zero: rates are floating-point numbers.

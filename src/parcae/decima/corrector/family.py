@@ -6,19 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from parcae.decima.corrector.kernels import (
-    FEATURE_VERSION,
-    CorrectorRecord,
-    initial_weights,
-)
+from parcae.decima.corrector.kernels import FEATURE_VERSION, CorrectorRecord, initial_weights
 from parcae.decima.corrector.network import CorrectorDecisions, CorrectorModule
 from parcae.decima.corrector.policy import CorrectorPolicy, allocate_workspace
 from parcae.decima.learning.family import Rollout
-from parcae.decima.rule.policy import Parameters
+from parcae.decima.rule import Parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.records import allocate
+from parcae.policies.networks.layout import allocate
 from parcae.policies.networks.training import JobData
 
 #: Job rows that a record has room for, per decision. Where a scenario has fewer jobs, all fit.

@@ -13,19 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.base.compiled.products import add_product
-from parcae.base.compiled.vectors import copy_numbers, rectify
+from parcae.base.compiled.products import add_product, copy_numbers, rectify
 from parcae.cluster.kernels.policies import decide
 from parcae.cluster.kernels.tables import demand, is_runnable, may_idle, num_held, pool_row
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
-from parcae.decima.kernels.recording import (
-    clear,
-    draw_decision,
-    has_room,
-    write_decision,
-    write_state,
-)
-from parcae.decima.rule.kernels import (
+from parcae.decima.queries import clear, draw_decision, has_room, write_decision, write_state
+from parcae.decima.rule import (
     best_level,
     best_stage,
     cap_level,
@@ -48,10 +41,13 @@ from parcae.policies.networks.layout import (
     critic_shapes,
     deep_set,
     deep_set_shapes,
+    doubles,
+    flags,
+    floats,
     glorot,
+    integers,
     offsets_of,
 )
-from parcae.policies.networks.records import doubles, flags, floats, integers
 
 #: Increased whenever a feature changes its meaning; checkpoints of other versions are rejected.
 FEATURE_VERSION = 1

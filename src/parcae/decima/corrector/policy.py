@@ -10,18 +10,12 @@ import numpy as np
 from parcae.base.compiled.kernels import row_of
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE
-from parcae.decima.corrector.kernels import (
-    SHAPES,
-    Corrector,
-    CorrectorNetwork,
-    CorrectorWorkspace,
-)
-from parcae.decima.rule.kernels import Rule
+from parcae.decima.corrector.kernels import SHAPES, Corrector, CorrectorNetwork, CorrectorWorkspace
+from parcae.decima.rule import Rule
 from parcae.decima.solo_curves import SoloCurves
 from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
-from parcae.policies.networks.layout import Weights, flat
-from parcae.policies.networks.records import allocate
+from parcae.policies.networks.layout import Weights, allocate, flat
 
 
 def allocate_workspace(count: int, num_jobs: int, num_levels: int) -> CorrectorWorkspace:

@@ -30,7 +30,7 @@ from parcae.decima.graph.policy import (
 from parcae.decima.learning.family import Rollout
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.records import allocate, joined
+from parcae.policies.networks.layout import allocate, joined
 from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import Workload
 

@@ -18,8 +18,7 @@ from parcae.decima.graph.layout import (
     Transform,
     shapes,
 )
-from parcae.policies.networks.layout import places
-from parcae.policies.networks.records import empty_tables
+from parcae.policies.networks.layout import empty_tables, places
 
 FloatArray = npt.NDArray[np.float32]
 

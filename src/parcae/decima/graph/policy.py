@@ -11,14 +11,16 @@ import numpy.typing as npt
 
 from parcae.base.compiled.kernels import row_of
 from parcae.base.errors import ConfigError
-from parcae.cluster.decision import Decision
-from parcae.cluster.observation import Observation
+from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.state import ANY_CLASS
 from parcae.decima.corrector.kernels import LEVEL_PRICES
-from parcae.decima.graph.kernels.decisions import score_stages
-from parcae.decima.graph.kernels.features import held_executors
-from parcae.decima.graph.kernels.heads import score_limits
-from parcae.decima.graph.kernels.tables import Decima, GraphNetwork, GraphWorkspace
+from parcae.decima.graph.kernels.features import (
+    Decima,
+    GraphNetwork,
+    GraphWorkspace,
+    held_executors,
+)
+from parcae.decima.graph.kernels.heads import score_limits, score_stages
 from parcae.decima.graph.layout import (
     EMBEDDING,
     LIMIT_KINDS,
@@ -33,8 +35,7 @@ from parcae.decima.graph.layout import (
 from parcae.decima.solo_curves import SoloCurves, solo_curves
 from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
-from parcae.policies.networks.layout import Weights, flat
-from parcae.policies.networks.records import allocate
+from parcae.policies.networks.layout import Weights, allocate, flat
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.workload import Workload
 

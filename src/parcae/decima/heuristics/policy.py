@@ -12,11 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import PolicyError
-from parcae.decima.heuristics.kernels.decisions import (
-    Heuristic,
-    HeuristicKind,
-    allocate_memo,
-)
+from parcae.decima.heuristics.decisions import Heuristic, HeuristicKind, allocate_memo
 from parcae.policies.compiled import CompiledDecider
 
 #: Kinds that keep intermediate results about jobs and stages in a memo.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.gradients import GradientLearner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
-from parcae.decima.rule.policy import start_parameters
+from parcae.decima.rule import start_parameters
 from parcae.learning.loop import TrainingPlan, train
 from parcae.learning.scenario import Scenario
 

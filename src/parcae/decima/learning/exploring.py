@@ -7,8 +7,8 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.policies import decide
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
-from parcae.decima.kernels.queries import best_fitting
-from parcae.decima.kernels.recording import (
+from parcae.decima.queries import (
+    best_fitting,
     clear,
     draw_decision,
     has_room,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parcae.cluster.decision import Policy
+from parcae.cluster.observation import Policy
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.kernels.playing import Simulations
 

@@ -15,8 +15,6 @@ import torch
 
 from parcae.base.errors import ConfigError, DivergedError, PolicyError
 from parcae.base.texts import MS_PER_S
-from parcae.decima.kernels.recording import Teacher
-from parcae.decima.learning.advantages import normalized, reinforce_advantages, window_advantages
 from parcae.decima.learning.family import Rollout
 from parcae.decima.learning.ray_workers import RayCluster
 from parcae.decima.learning.recipes import TrainRequest, make_family, teacher_of
@@ -28,9 +26,13 @@ from parcae.decima.learning.updates import (
     Trainee,
     UpdateReport,
     imitate,
+    normalized,
     reinforce,
+    reinforce_advantages,
     update,
+    window_advantages,
 )
+from parcae.decima.queries import Teacher
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
 from parcae.learning.scenario import Scenario

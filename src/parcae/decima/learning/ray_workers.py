@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from parcae.base.errors import ConfigError
-from parcae.decima.kernels.recording import Teacher
 from parcae.decima.learning.family import Rollout
 from parcae.decima.learning.simulators import PlayedRollouts, RolloutShare, Setup, Simulators
-from parcae.policies.networks.records import trimmed
+from parcae.decima.queries import Teacher
+from parcae.policies.networks.layout import trimmed
 
 #: Tasks for each CPU of the cluster, so that no CPU waits long for the last one.
 _TASKS_PER_CPU = 2

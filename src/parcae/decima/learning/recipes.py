@@ -15,8 +15,7 @@ from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.family import Family
-from parcae.decima.rule.kernels import NUM_PARAMETERS, Rule
-from parcae.decima.rule.policy import Parameters
+from parcae.decima.rule import NUM_PARAMETERS, Parameters, Rule
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario

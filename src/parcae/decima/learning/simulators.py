@@ -18,21 +18,20 @@ import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S
-from parcae.decima.kernels.recording import Recordings, Teacher
 from parcae.decima.learning.exploring import demonstrate_many, explore_many
 from parcae.decima.learning.family import Family, Rollout
+from parcae.decima.queries import Recordings, Teacher
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.simulation.future import NEVER_MS, Status
 from parcae.simulation.kernels.playing import Costing, CostKind
-from parcae.simulation.many import SimulatorRows, room_for
 from parcae.simulation.objectives import (
     DEADLINE_SLOWDOWN,
     Objective,
     ObjectiveFunction,
     objective_name,
 )
-from parcae.simulation.simulator import check_fits, check_status
+from parcae.simulation.simulator import SimulatorRows, check_fits, check_status, room_for
 from parcae.workloads.workload import TRAINING_SEED_START
 
 #: One simulator's tables in the middle of a run: those of its state, then those of its future.

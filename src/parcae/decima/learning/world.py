@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import FormatError
-from parcae.base.extras import require
+from parcae.base.extensions import require
 from parcae.decima.checkpoints import decima_settings, rule_checkpoint
 from parcae.decima.corrector.kernels import PRIOR
 from parcae.decima.graph.layout import DecimaSettings
-from parcae.decima.rule.kernels import CLASS_PARAMETERS
-from parcae.decima.rule.policy import Parameters, RulePolicy, padded, start_parameters
+from parcae.decima.rule import CLASS_PARAMETERS, Parameters, RulePolicy, padded, start_parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import override
 from parcae.learning.loop import Learner

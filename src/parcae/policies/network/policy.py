@@ -20,7 +20,7 @@ from parcae.policies.network.kernels import (
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.policies.rule.policy import order_rule
 from parcae.simulation.kernels.playing import Simulations, play_each
-from parcae.simulation.many import PlayMany
+from parcae.simulation.simulator import PlayMany
 from parcae.workloads.workload import Workload
 
 

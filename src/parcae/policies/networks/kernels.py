@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.compiled.kernels import inlined, kernel, mix, sort_rows
-from parcae.base.compiled.products import add_product
-from parcae.base.compiled.vectors import copy_numbers, rectify
+from parcae.base.compiled.products import add_product, copy_numbers, rectify
 
 
 def ranked_choices(stages: Sequence[int], logits: npt.NDArray[Any]) -> list[tuple[int, float]]:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from parcae.base.errors import saved_by_older_version
-from parcae.policies.networks.layout import Shapes, Weights, require_shapes
-from parcae.policies.networks.records import joined
+from parcae.policies.networks.layout import Shapes, Weights, joined, require_shapes
 
 #: Choices with log probabilities below this count as impossible.
 _LEAST = -50.0

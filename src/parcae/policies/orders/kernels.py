@@ -12,10 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
-from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.kernels.guard import remaining_work
 from parcae.cluster.kernels.policies import begin_run, plan
-from parcae.cluster.kernels.tables import stages_of
+from parcae.cluster.kernels.tables import (
+    correction,
+    remaining_ms,
+    stages_of,
+    total_ms,
+    unstarted_ms,
+)
 from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, VirtualRun
 

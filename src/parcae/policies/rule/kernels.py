@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.kernels.policies import begin_run, plan
-from parcae.cluster.kernels.tables import stages_of
+from parcae.cluster.kernels.tables import correction, stages_of
 from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, UNLIMITED, VirtualRun
 

@@ -10,11 +10,7 @@ import numpy.typing as npt
 from parcae.base.errors import PolicyError
 from parcae.cluster.state import allocate_virtual
 from parcae.policies.compiled import CompiledPlanner
-from parcae.policies.rule.kernels import (
-    NUM_ORDER_PARAMETERS,
-    OrderParameter,
-    OrderRule,
-)
+from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter, OrderRule
 
 
 def checked_parameters(values: npt.ArrayLike) -> tuple[float, ...]:

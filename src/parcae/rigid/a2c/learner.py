@@ -23,9 +23,11 @@ from parcae.rigid.a2c.layout import (
     KIND,
     A2cSettings,
     Architecture,
+    EncodedImages,
+    LookupNetwork,
     draw_weights,
+    encode_clusters,
 )
-from parcae.rigid.a2c.lookup import EncodedImages, LookupNetwork, encode_clusters
 from parcae.rigid.a2c.network import A2cNetwork, Windows
 from parcae.rigid.a2c.policy import (
     A2cPolicy,

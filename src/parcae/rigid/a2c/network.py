@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.training import TableNetwork
 from parcae.rigid.a2c.kernels import PATTERNS
-from parcae.rigid.a2c.layout import A2cSettings, Architecture
-from parcae.rigid.a2c.lookup import EncodedImages, IntArray
+from parcae.rigid.a2c.layout import A2cSettings, Architecture, EncodedImages, IntArray
 
 
 class Windows(NamedTuple):

@@ -12,13 +12,21 @@ from pydantic import ValidationError
 from parcae.base.errors import ConfigError, problem
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import Weights, require_shapes
-from parcae.rigid.a2c.layout import FEATURE_VERSION, KIND, A2cSettings, Architecture
-from parcae.rigid.a2c.lookup import FloatArray, IntArray, LookupNetwork, encode_clusters
+from parcae.rigid.a2c.layout import (
+    FEATURE_VERSION,
+    KIND,
+    A2cSettings,
+    Architecture,
+    FloatArray,
+    IntArray,
+    LookupNetwork,
+    encode_clusters,
+)
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import VOID, Clusters, Packing, SequenceTables, View
-from parcae.rigid.policies.kernels.scores import LONGEST_PAUSE
 from parcae.rigid.policies.policy import PackingPolicy
+from parcae.rigid.policies.scores import LONGEST_PAUSE
 from parcae.rigid.world import ImageSettings
 
 # Deviation: A2cScheduler 3.1 draws every action from the policy, however often it lets time pass.

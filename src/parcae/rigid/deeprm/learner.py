@@ -27,7 +27,7 @@ from parcae.base.errors import DivergedError
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.training import optimizer_state, restore_optimizer, set_rate
-from parcae.rigid.deeprm.layout import (
+from parcae.rigid.deeprm.kernels import (
     FEATURE_VERSION,
     KIND,
     Actions,

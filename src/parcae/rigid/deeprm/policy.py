@@ -9,11 +9,11 @@ import numpy as np
 from parcae.base.errors import ConfigError
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import Weights
-from parcae.rigid.deeprm.kernels import DeepRM
-from parcae.rigid.deeprm.layout import (
+from parcae.rigid.deeprm.kernels import (
     FEATURE_VERSION,
     KIND,
     Actions,
+    DeepRM,
     DeepRMNetwork,
     DeepRMSettings,
     allocate_work,

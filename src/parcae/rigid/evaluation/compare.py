@@ -29,11 +29,11 @@ from parcae.evaluation.comparison import (
     Say,
     compare_in,
 )
-from parcae.evaluation.doubts import FULL
 from parcae.evaluation.gantt import gantt_figure
 from parcae.evaluation.page import Cell, Charts, Section, Table, Text, estimate_cell
+from parcae.evaluation.policies import check_seeds
+from parcae.evaluation.sections import FULL
 from parcae.evaluation.statistics import UNKNOWN, UNKNOWN_TEXT, Estimate, ratio_estimate
-from parcae.evaluation.tuning import check_seeds
 from parcae.evaluation.who_pays import ratio_of, sample_sums
 from parcae.rigid.bernoulli import MIXES, load_of_rate
 from parcae.rigid.config import PackingConfig, TimeMode

@@ -43,9 +43,8 @@ from parcae.rigid.policies.catalog import (
     make_packing_policy,
     packing_checkpoint,
 )
-from parcae.rigid.policies.kernels.decisions import PackingKind
-from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
+from parcae.rigid.policies.scores import PackingKind, WithholdParameter
 from parcae.rigid.sources import PackingSource, RigidLogSource, origins
 from parcae.rigid.world import PackingBatch
 from parcae.workloads.import_report import counted

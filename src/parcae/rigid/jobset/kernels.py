@@ -21,8 +21,8 @@ from parcae.policies.networks.layout import (
     glorot,
 )
 from parcae.rigid.layout import VOID
-from parcae.rigid.policies.kernels import explore
-from parcae.rigid.policies.kernels.scores import (
+from parcae.rigid.policies import explore
+from parcae.rigid.policies.scores import (
     LONGEST_PAUSE,
     WithholdParameter,
     alignment,

@@ -16,8 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from parcae.decima.learning.advantages import costs_to_go, gains
-from parcae.decima.learning.updates import Step, Trainee, update
+from parcae.decima.learning.updates import Step, Trainee, costs_to_go, gains, update
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.training import (

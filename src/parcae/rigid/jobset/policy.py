@@ -22,8 +22,8 @@ from parcae.rigid.jobset.kernels import (
     flatten,
 )
 from parcae.rigid.layout import View
-from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import CompiledPackingPolicy
+from parcae.rigid.policies.scores import WithholdParameter
 
 
 def allocate_workspace() -> JobSetWorkspace:

@@ -7,7 +7,7 @@ from parcae.cluster.kernels.policies import decide
 from parcae.rigid.kernels.transitions import begin, cluster_of, first_fit, take
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import NO_JOB, NOT_YET
-from parcae.rigid.policies.kernels import explore
+from parcae.rigid.policies import explore
 
 
 @kernel

@@ -21,11 +21,10 @@ from parcae.rigid.a2c.policy import A2cPolicy
 from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.jobs import log_name
 from parcae.rigid.jobset.policy import JobSetPolicy
+from parcae.rigid.policies.backfilling import Order
 from parcae.rigid.policies.earned import EarnedPolicy
-from parcae.rigid.policies.kernels.backfilling import Order
-from parcae.rigid.policies.kernels.decisions import PackingKind
-from parcae.rigid.policies.kernels.scores import WithholdParameter
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
+from parcae.rigid.policies.scores import PackingKind, WithholdParameter
 
 SHIPPED = ShippedCheckpoints(Path(__file__).parent.parent / "shipped", "parcae train --world rigid")
 #: Kind and version of checkpoints of tuned heuristics.

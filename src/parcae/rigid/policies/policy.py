@@ -13,8 +13,7 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.kernels.policies import decide
 from parcae.rigid.kernels.stepping import play_many
 from parcae.rigid.layout import Clusters, Packing, View
-from parcae.rigid.policies.kernels.decisions import HandMade, PackingKind
-from parcae.rigid.policies.kernels.scores import WithholdParameter, allocate_plan
+from parcae.rigid.policies.scores import HandMade, PackingKind, WithholdParameter, allocate_plan
 from parcae.workloads.import_report import counted
 
 IntArray = npt.NDArray[np.int64]

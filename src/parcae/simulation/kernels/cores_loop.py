@@ -45,13 +45,16 @@ from parcae.simulation.kernels.elastic import (
     note_backlog,
     note_idle,
 )
-from parcae.simulation.kernels.event_queue import (
+from parcae.simulation.kernels.events import (
     KINDS,
+    begin,
+    draw_duration_ms,
     follow_up,
     next_executor,
     next_ms,
     pop,
     push,
+    submit,
 )
 from parcae.simulation.kernels.faults import (
     admit_job,
@@ -62,7 +65,6 @@ from parcae.simulation.kernels.faults import (
     only_faults_left,
     start_attempts,
 )
-from parcae.simulation.kernels.firing import begin, draw_duration_ms, submit
 
 _NEVER = np.int64(NEVER_MS)
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)

@@ -17,8 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.cluster.kernels.changes import add_cores, begin_changes, remove_cores
-from parcae.cluster.kernels.tables import stages_of
+from parcae.cluster.kernels.tables import add_cores, begin_changes, remove_cores, stages_of
 from parcae.cluster.state import NO_JOB, NOT_YET
 from parcae.simulation.future import NEVER_MS
 

@@ -17,8 +17,15 @@ from parcae.cluster.kernels.transitions import continue_stage, executor_arrived,
 from parcae.cluster.state import NO_JOB, NO_STAGE, World
 from parcae.simulation.future import NEVER_MS, Status
 from parcae.simulation.kernels.cores_loop import resume_cores, start_cores, step_cores
-from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop
-from parcae.simulation.kernels.firing import begin, carry_out_commands, schedule_task, submit
+from parcae.simulation.kernels.events import (
+    begin,
+    carry_out_commands,
+    next_executor,
+    next_ms,
+    pop,
+    schedule_task,
+    submit,
+)
 
 __all__ = ["advance", "count_schedulable", "resume", "start", "step"]
 

@@ -21,22 +21,29 @@ import math
 import numpy as np
 
 from parcae.base.compiled.kernels import INTEGER, NOTHING, deferred, inlined, kernel, mix, unit
-from parcae.cluster.kernels.changes import add_cores, begin_changes, remove_cores
 from parcae.cluster.kernels.cores import change_pending, drop_task
 from parcae.cluster.kernels.dispatch import free_core
-from parcae.cluster.kernels.tables import push_idle, stages_of
+from parcae.cluster.kernels.tables import (
+    add_cores,
+    begin_changes,
+    push_idle,
+    remove_cores,
+    stages_of,
+)
 from parcae.cluster.state import NO_EXECUTOR, NO_STAGE, NOT_YET
 from parcae.simulation.future import NEVER_MS, NO_TASK, Followup
 from parcae.simulation.kernels.elastic import note_idle
-from parcae.simulation.kernels.event_queue import (
+from parcae.simulation.kernels.events import (
     follow_up,
     has_event,
     next_executor,
     next_ms,
     pop,
     push,
+    record_task,
+    sample_ms,
+    task_bits,
 )
-from parcae.simulation.kernels.firing import record_task, sample_ms, task_bits
 
 #: Times beyond this one (285,000 years) never come.
 LONGEST_MS = 9e15

@@ -22,7 +22,7 @@ from parcae.base.loader import (
     open_member,
     split_lines,
 )
-from parcae.workloads.formats import first_of
+from parcae.workloads.readers import first_of
 from parcae.workloads.spark_log.events import ApplicationStart, parse_event
 
 ROLLING_FILE = re.compile(r"^events_(\d+)_")

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.workloads.dag import refined_classes
 from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
-from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.job import JobSpec, StageSpec, refined_classes
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.workloads.formats import saying_what_reads
 from parcae.workloads.import_report import counted
+from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.recorded_run import (
     CORE_TASK,
     NO_JOB,
@@ -23,6 +23,7 @@ from parcae.workloads.recorded_run import (
 )
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark_log.durations import place_tasks
+from parcae.workloads.spark_log.event_log import LogReading, Progress
 from parcae.workloads.spark_log.naming import (
     JobGroup,
     completion_ms,
@@ -32,7 +33,6 @@ from parcae.workloads.spark_log.naming import (
     own_stages,
     submission_ms,
 )
-from parcae.workloads.spark_log.reading import LogReading, Progress
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -14,29 +14,22 @@ the same number rarely comes twice.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.base.compiled.products import apply_layer
-from parcae.base.compiled.vectors import copy_numbers
+from parcae.base.compiled.products import apply_layer, copy_numbers
 from parcae.cluster.kernels.tables import edges_of, stages_of
 from parcae.cluster.state import NO_PROFILE
 from parcae.decima.graph.kernels.features import (
+    add_row,
+    apply_outer_transform,
+    copy_row,
     largest_memory,
     mean_gap,
     offered_column,
     path_and_width,
+    transform,
     write_stage_features,
 )
-from parcae.decima.graph.kernels.transforms import (
-    add_row,
-    apply_outer_transform,
-    copy_row,
-    transform,
-)
 from parcae.decima.graph.layout import EMBEDDING, Transform
-from parcae.decima.kernels.queries import (
-    is_unfinished,
-    num_left,
-    num_on_stage,
-)
+from parcae.decima.queries import is_unfinished, num_left, num_on_stage
 
 
 @inlined

@@ -3,22 +3,243 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
-from parcae.base.compiled.kernels import inlined, kernel
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic, overload
+
+from parcae.base.compiled.kernels import INLINED, inlined, kernel
+from parcae.base.compiled.products import (
+    FLOAT,
+    apply_layer,
+    gated,
+    load,
+    require_room,
+    shape_of,
+    store,
+    word,
+)
 from parcae.cluster.kernels.tables import demand, is_runnable, relative, stages_of
 from parcae.cluster.state import NO_JOB
 from parcae.decima.graph.layout import (
+    EMBEDDING,
+    HIDDEN_1,
+    HIDDEN_2,
     LIMIT_NONE,
     LIMIT_STAGE,
     LOCAL,
     MOST_WORK,
+    SLOPE,
+    ClassFeature,
     Direct,
     LimitFeature,
     Unit,
 )
-from parcae.decima.kernels.queries import is_unfinished, num_left, num_on_stage
-from parcae.decima.rule.kernels import curve_row
+from parcae.decima.queries import is_unfinished, num_left, num_on_stage
+from parcae.decima.rule import curve_row
 from parcae.policies.networks.kernels import find_ahead
+from parcae.policies.networks.layout import doubles, floats, integers
+
+
+class GraphNetwork(NamedTuple):
+    """Decima's weights and settings, read by the kernels."""
+
+    weights: Any  # float32[number of weights], in the order of layout.shapes
+    starts: Any  # int64[number of transforms]
+    levels: Any  # int64[num_levels], the limits to choose from
+    has_code_features: Any  # bool
+    knows_gap: Any
+    has_graph: Any
+    has_two_transforms: Any
+    limits: Any  # int64, one of layout.LIMIT_KINDS
+    limit_places: Any  # int64[embeddings], see layout.DecimaSettings.limit_places
+    has_critical_path: Any  # bool
+    has_average_width: Any
+    has_classes: Any
+    idle_lengths: Any  # int64: G; 0 for no idle slots
+    has_relative_features: Any  # bool
+    has_job_features: Any  # bool
+    num_direct: Any  # int64, inputs of the stage scores beside embeddings
+    most_jobs: Any  # int64, see `layout.DecimaSettings`
+    # The solo curves of every profile; the last row is for jobs that no profile knows. They have
+    # one row and one column of zeros if the network has no features of jobs.
+    stretch: Any  # float32[num_profiles + 1, num_levels], see `LimitFeature.STRETCH`
+    inflation: Any  # float32[num_profiles + 1, num_levels], see `LimitFeature.INFLATION`
+    suited: Any  # float32[num_profiles + 1, 4], see `Direct.LEVEL_CHEAP`
+    units: Any  # float64[number of units], see layout.Unit
+
+
+class GraphWorkspace(NamedTuple):
+    """Buffers and caches for the decisions of one simulator.
+
+    Rows of stages and jobs are those of the state. The workspace keeps several versions of all
+    embeddings, one after another; "kept_stages" and "kept_jobs" are the rows of all versions.
+    """
+
+    x: Any = floats("stages", "features")
+    e: Any = floats("kept_stages", EMBEDDING)
+    f: Any = floats("kept_stages", EMBEDDING)  # f(e) of stages that wait for others
+    f2: Any = floats("kept_stages", EMBEDDING)  # f2(x, e)
+    y: Any = floats("kept_jobs", EMBEDDING)
+    f3: Any = floats("kept_jobs", EMBEDDING)  # f3(y)
+    embedded: Any = integers("kept_jobs", fill=-1)  # stamp of the features behind the embeddings
+    embedded_stage: Any = integers("kept_stages", fill=-1)  # the same for stages
+    version: Any = integers("versions", 2, fill=-1)  # offered executors, turn of the last use
+    # First stage row and first job row of the version in use; current turn; number of stages that
+    # may be chosen.
+    now: Any = integers(4)
+    stamp: Any = integers("jobs")  # counts the changes of a job's features
+    stage_stamp: Any = integers("stages")  # the same of a stage, or of those that wait for it
+    num_waiting: Any = integers("stages")  # unfinished stages that wait for the stage
+    twin: Any = integers("jobs", 2)  # by profile: turn, a job that is embedded in it
+    height: Any = integers("stages")  # of unfinished stages above the leaves
+    before: Any = doubles("stages", 3)  # tasks left, executors, task duration behind `x`
+    changed: Any = integers("jobs")  # jobs that are embedded together
+    copies: Any = integers("jobs", 2)  # jobs whose embeddings are copied: from, to
+    stale: Any = integers("stages")  # stages whose embeddings are out of date
+    listed: Any = integers("stages")  # the same, by height
+    # Which job the row held: unfinished stages (0: none), arrival, profile, first stage row, number
+    # of stages and work.
+    cached_job: Any = doubles("jobs", 6)
+    z: Any = floats(EMBEDDING)
+    logits: Any = floats("stages")  # by position among the stages that may be chosen
+    stage: Any = integers("stages")  # rows of these stages
+    place: Any = integers("stages")  # positions of their jobs among the active ones
+    direct: Any = floats("stages", "direct")  # their further inputs
+    order: Any = integers("jobs")  # positions of jobs, by remaining work
+    remaining_ms: Any = doubles("jobs")  # remaining work by position
+    ahead: Any = doubles("jobs", 2)  # see `find_ahead`
+    # Where a record lists a job's stages: state, first entry, number of entries, stamp, number of
+    # offered executors.
+    recorded: Any = integers("jobs", 5)
+    recorded_stage: Any = integers("stages", 3)  # a stage's row, stamp, offered executors
+    cluster_layer: Any = floats(HIDDEN_1)  # a first layer's sum over the cluster's inputs
+    job_layer: Any = floats(HIDDEN_1)  # the same sum with the job's inputs added
+    row: Any = floats(64)  # inputs
+    # Inputs, layers and outputs of many rows.
+    rows: Any = floats("stages", "inputs")
+    layers_1: Any = floats("scored", HIDDEN_1)
+    layers_2: Any = floats("scored", HIDDEN_2)
+    out: Any = floats("embedded", EMBEDDING)
+    total: Any = floats("embedded", EMBEDDING)  # sums over children, stages or jobs
+    # The last decision: position of the stage, column of the level, class, length of the slot.
+    chosen: Any = integers(4)
+    limit_x: Any = floats("levels", "limit_features")  # for the chosen stage
+    limit_logits: Any = floats("levels")
+    waiting: Any = floats("classes")  # log1p of (demand that fits no smaller class / executors)
+    class_x: Any = floats("classes", len(ClassFeature))
+    class_logits: Any = floats("classes")
+    idle_x: Any = floats("lengths", 1)
+    idle_logits: Any = floats("lengths")
+
+
+class Decima(NamedTuple):
+    """The network as a policy."""
+
+    net: GraphNetwork
+    work: GraphWorkspace
+
+
+_VECTOR = ir.VectorType(FLOAT, EMBEDDING)
+_BYTES = ir.IntType(8).as_pointer()
+_H1 = HIDDEN_1
+_H2 = HIDDEN_2
+_SLOPE = np.float32(SLOPE)
+
+
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
+    """Where an embedding is; the row must exist."""
+    num_rows, num_columns = shape_of(context, builder, kind, array)
+    require_room(context, builder, builder.neg(row), word(0))
+    require_room(context, builder, builder.add(row, word(1)), num_rows)
+    require_room(context, builder, word(EMBEDDING), num_columns)
+    parts = context.make_array(kind)(context, builder, array)
+    stride = cgutils.unpack_tuple(builder, parts.strides, kind.ndim)[0]
+    return builder.gep(builder.bitcast(parts.data, _BYTES), [builder.mul(row, stride)])
+
+
+def _on_rows(combine: Any) -> Any:
+    """Compile a function of (source, row, target, at) as `combine(builder, old, given)`, which
+    makes the new row of the target from its old one and from that of the source.
+    """
+
+    def code(_, source, row, target, at):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            kinds = signature.args
+            origin = _pointer(context, builder, kinds[0], arguments[0], arguments[1])
+            goal = _pointer(context, builder, kinds[2], arguments[2], arguments[3])
+            old, given = (load(builder, pointer, _VECTOR) for pointer in (goal, origin))
+            store(builder, combine(builder, old, given), goal)
+            return context.get_dummy_value()
+
+        return types.void(source, types.int64, target, types.int64), generate
+
+    change: Any = intrinsic(code)
+
+    def compiled(source, row, target, at):  # type: ignore[no-untyped-def]
+        for array in (source, target):
+            if (array.dtype, array.ndim) != (types.float32, 2):
+                raise TypeError(f"{array}: a matrix of float32 is meant")
+        return lambda source, row, target, at: change(source, row, target, at)
+
+    def decorate(function: Any) -> Any:
+        overload(function, jit_options=INLINED)(compiled)
+        return function
+
+    return decorate
+
+
+@_on_rows(lambda builder, old, given: given)
+def copy_row(source: Any, row: int, target: Any, at: int) -> None:
+    """Copy an embedding."""
+    target[at, :EMBEDDING] = source[row, :EMBEDDING]
+
+
+@_on_rows(lambda builder, old, given: builder.fadd(old, given))
+def add_row(source: Any, row: int, target: Any, at: int) -> None:
+    """Add an embedding to another."""
+    target[at, :EMBEDDING] += source[row, :EMBEDDING]
+
+
+@_on_rows(lambda builder, old, given: gated(builder, old, given, ir.Constant(FLOAT, SLOPE)))
+def gate_row(source: Any, row: int, target: Any, at: int) -> None:
+    """Multiply a row by the derivative of the leaky rectifier that another is the output of."""
+    target[at, :EMBEDDING] *= (source[row, :EMBEDDING] > 0) * (1 - _SLOPE) + _SLOPE
+
+
+@inlined
+def transform(net, work, which, x, y):  # type: ignore[no-untyped-def]
+    """Write transform(x), EMBEDDING numbers a row, to y; the last layer is rectified too."""
+    _run_layers(net.weights, net.starts[which], work.layers_1, work.layers_2, x, y)
+
+
+@kernel
+def _run_layers(weights, at, layers_1, layers_2, x, y):  # type: ignore[no-untyped-def]
+    """See `transform`. The arguments are few, because a call copies every array's description."""
+    rows, num_in = x.shape
+    layer_1 = layers_1[:rows]
+    layer_2 = layers_2[:rows]
+    apply_layer(x, weights, at, layer_1, _SLOPE)
+    at += (num_in + 1) * _H1
+    apply_layer(layer_1, weights, at, layer_2, _SLOPE)
+    apply_layer(layer_2, weights, at + (_H1 + 1) * _H2, y, _SLOPE)
+
+
+@inlined
+def apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
+    """y = g(total), or total if the network has only one transform per level.
+
+    `y` has as many rows as are taken of `work.total`.
+    """
+    rows = y.shape[0]
+    if net.has_two_transforms:
+        transform(net, work, which, work.total[:rows], y)
+        return
+    for row in range(rows):
+        copy_row(work.total, row, y, row)
+
 
 #: Column of the number of offered executors in each feature set; see `layout.FeatureSet`.
 _OFFERED_IN_PAPER = 3

@@ -7,23 +7,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.base.compiled.vectors import copy_numbers
+from parcae.base.compiled.products import copy_numbers
 from parcae.cluster.kernels.tables import stages_of
-from parcae.decima.graph.kernels.decisions import clear_cache
 from parcae.decima.graph.kernels.embeddings import embed
-from parcae.decima.graph.kernels.features import held_executors
-from parcae.decima.graph.kernels.heads import score_classes, score_limits
-from parcae.decima.graph.kernels.tables import GraphNetwork
+from parcae.decima.graph.kernels.features import GraphNetwork, held_executors
+from parcae.decima.graph.kernels.heads import clear_cache, score_classes, score_limits
 from parcae.decima.graph.layout import ClassFeature
-from parcae.decima.kernels.queries import is_unfinished
-from parcae.decima.kernels.recording import (
+from parcae.decima.queries import (
     clear,
     has_room,
+    is_unfinished,
     write_decision,
     write_demonstration,
     write_state,
 )
-from parcae.policies.networks.records import doubles, flags, floats, integers
+from parcae.policies.networks.layout import doubles, flags, floats, integers
 
 # Columns of `GraphWorkspace.recorded`, the last two also of `recorded_stage`, whose first is a row.
 _STATE = 0

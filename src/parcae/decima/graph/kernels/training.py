@@ -10,11 +10,12 @@ from parcae.base.compiled.kernels import inlined, kernel
 from parcae.base.compiled.products import (
     add_outer,
     add_rows,
+    copy_numbers,
     multiply,
     multiply_gated,
     multiply_rectified,
 )
-from parcae.base.compiled.vectors import copy_numbers
+from parcae.decima.graph.kernels.features import add_row, copy_row, gate_row
 from parcae.decima.graph.kernels.training_data import (
     DECISIONS,
     DIFFERENTIATE,
@@ -24,7 +25,6 @@ from parcae.decima.graph.kernels.training_data import (
     ROWS,
     load,
 )
-from parcae.decima.graph.kernels.transforms import add_row, copy_row, gate_row
 from parcae.decima.graph.layout import EMBEDDING, LIMIT_OUTPUTS, SLOPE
 
 #: Log probabilities below this count as those of impossible choices, as in `networks.training`.

@@ -22,15 +22,16 @@ from parcae.base.compiled.kernels import DECISION, deferred, inlined, kernel, mi
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.kernels.tables import edges_of, is_schedulable, stages_of, wait_ms
 from parcae.cluster.state import NO_JOB, NO_STAGE
-from parcae.decima.heuristics.kernels.shares import (
+from parcae.decima.heuristics.shares import (
+    all_to,
     count_resources,
     is_full,
     share_of,
     total_weight,
+    when_all_are_capped,
     within_share,
 )
-from parcae.decima.heuristics.kernels.stages import all_to, when_all_are_capped
-from parcae.decima.kernels.queries import is_unfinished, num_fitting, totals
+from parcae.decima.queries import is_unfinished, num_fitting, totals
 
 #: Fingerprints round durations and resource amounts down to multiples of 1 / this.
 _STEPS_PER_UNIT = 1_048_576.0

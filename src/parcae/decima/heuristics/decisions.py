@@ -9,26 +9,20 @@ import numpy as np
 
 from parcae.base.compiled.kernels import DECISION, deferred, kernel, mix
 from parcae.cluster.kernels.policies import decide
-from parcae.cluster.kernels.tables import (
-    demand,
-    is_schedulable,
-    may_idle,
-    num_held,
-    stages_of,
-)
+from parcae.cluster.kernels.tables import demand, is_schedulable, may_idle, num_held, stages_of
 from parcae.cluster.state import NO_JOB, NO_STAGE
-from parcae.decima.heuristics.kernels.graphene import graphene
-from parcae.decima.heuristics.kernels.shares import weighted_fair
-from parcae.decima.heuristics.kernels.stages import (
+from parcae.decima.heuristics.graphene import graphene
+from parcae.decima.heuristics.shares import (
     all_to,
     local_stage,
     stage_by_critical_path,
     stage_in_order,
     up_to,
+    weighted_fair,
     when_all_are_capped,
 )
-from parcae.decima.heuristics.kernels.tetris import tetris
-from parcae.decima.idle.kernels import slot_ms
+from parcae.decima.heuristics.tetris import tetris
+from parcae.decima.idle import slot_ms
 
 JOB_MEMO = np.dtype(
     [

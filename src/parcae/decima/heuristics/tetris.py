@@ -11,8 +11,8 @@ import math
 from parcae.base.compiled.kernels import DECISION, deferred, inlined, kernel
 from parcae.cluster.kernels.tables import demand, is_schedulable, stages_of
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
-from parcae.decima.heuristics.kernels.stages import all_to
-from parcae.decima.kernels.queries import fits, is_smaller
+from parcae.decima.heuristics.shares import all_to
+from parcae.decima.queries import fits, is_smaller
 
 
 @inlined

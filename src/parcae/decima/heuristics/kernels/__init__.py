@@ -1,1 +1,0 @@
-"""The compiled hand-made policies of Decima's world."""

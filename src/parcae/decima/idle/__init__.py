@@ -1,1 +1,0 @@
-"""Idle slots (Duan and Wu): their theory, and the policy that follows it."""

@@ -1,1 +1,0 @@
-"""Compiled functions of Decima's world that no policy owns."""

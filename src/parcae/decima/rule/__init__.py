@@ -1,1 +1,0 @@
-"""The tuned rule of Decima's world."""

@@ -1,1 +1,0 @@
-"""Compiled steps and observations of the environments."""
