@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.decima.graph.kernels.recording import GraphRecord
-from parcae.decima.graph.kernels.training_data import Edges, Head, Part, Passes
+from parcae.decima.graph.kernels.training_data import Edges, Head, Passes, TransformPass
 from parcae.decima.graph.layout import (
     EMBEDDING,
     LIMIT_KINDS,
@@ -93,7 +93,7 @@ class TrainingTables:
             np.copyto(target, source.T)
         return self._passes
 
-    def _part(self, transform: Transform, rows: int) -> Part:
+    def _part(self, transform: Transform, rows: int) -> TransformPass:
         name = transform.name.lower()
         layers = [f"{name}.{layer}.{kind}" for layer in (1, 2, 3) for kind in ("weight", "bias")]
         pairs = [
@@ -109,8 +109,8 @@ class TrainingTables:
         matrices = [weights[0][first : first + embedded], weights[2], weights[4]]
         turned = [np.zeros(matrix.shape[::-1], np.float32) for matrix in matrices]
         self._transposed += zip(turned, matrices, strict=True)
-        buffers = empty_tables(Part, rows=rows, outputs=weights[4].shape[1])
-        return Part(*weights, *(slope for _, slope in pairs), *turned, **buffers)
+        buffers = empty_tables(TransformPass, rows=rows, outputs=weights[4].shape[1])
+        return TransformPass(*weights, *(slope for _, slope in pairs), *turned, **buffers)
 
     def _head(self, transform: Transform, options: int, *columns: int) -> Head:
         """The buffers of a head, for this many options of all decisions of a group."""

@@ -14,7 +14,7 @@ from parcae.base.errors import FormatError
 Tables = TypeVar("Tables", bound=tuple[Any, ...])
 
 
-class Table(NamedTuple):
+class FieldSpec(NamedTuple):
     """An array: the type of its numbers, its axes, each a size or a name for one, and its start."""
 
     dtype: str
@@ -26,26 +26,26 @@ class Table(NamedTuple):
 
 def floats(*axes: int | str) -> Any:
     """A table of float32."""
-    return Table("f4", axes)
+    return FieldSpec("f4", axes)
 
 
 def doubles(*axes: int | str) -> Any:
     """A table of float64."""
-    return Table("f8", axes)
+    return FieldSpec("f8", axes)
 
 
 def integers(*axes: int | str, fill: int = 0, into: str = "") -> Any:
     """A table of int64."""
-    return Table("i8", axes, fill, into)
+    return FieldSpec("i8", axes, fill, into)
 
 
 def flags(*axes: int | str) -> Any:
     """A table of booleans."""
-    return Table("?", axes)
+    return FieldSpec("?", axes)
 
 
-def _tables_of(kind: Any) -> dict[str, Table]:
-    declared: dict[str, Table] = kind._field_defaults
+def _tables_of(kind: Any) -> dict[str, FieldSpec]:
+    declared: dict[str, FieldSpec] = kind._field_defaults
     return declared
 
 
@@ -66,7 +66,7 @@ def allocate(kind: type[Tables], count: int, **sizes: int) -> Tables:
     return kind(**empty_tables(kind, count, **sizes))
 
 
-def _in_use(record: Any, table: Table, of_decisions: slice) -> slice:
+def _in_use(record: Any, table: FieldSpec, of_decisions: slice) -> slice:
     """Which rows of a record's table are in use; `of_decisions` are those of decisions."""
     rows = table.axes[0]
     if rows == "decisions":

@@ -29,7 +29,7 @@ class Edges(NamedTuple):
     child: Any  # int64[num_edges]
 
 
-class Part(NamedTuple):
+class TransformPass(NamedTuple):
     """A transform: its three layers, their gradient, and what they return for many rows."""
 
     w1: Any  # float32[inputs, HIDDEN_1]
@@ -93,7 +93,7 @@ class Results(NamedTuple):
 class Head(NamedTuple):
     """The options of one choice of each decision; those of a decision lie together."""
 
-    part: Part
+    part: TransformPass
     # int64[embeddings], where those of an option's inputs begin in `Passes.shared`
     places: Any
     inputs: Any = floats("options", "inputs")
@@ -113,12 +113,12 @@ class Passes(NamedTuple):
     inputs.
     """
 
-    f_stage: Part
-    g_stage: Part
-    f_job: Part
-    g_job: Part
-    f_global: Part
-    g_global: Part
+    f_stage: TransformPass
+    g_stage: TransformPass
+    f_job: TransformPass
+    g_job: TransformPass
+    f_global: TransformPass
+    g_global: TransformPass
     q: Head
     w: Head
     executor_class: Head
