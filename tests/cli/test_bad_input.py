@@ -135,7 +135,7 @@ from tests.cli.running import refused
         ("serve --secret-file nowhere --for 1", "nowhere: No such file"),
         ("serve --tls-cert broken.parcae --for 1", "belong together"),
         ("replay nowhere.jsonl", "nowhere.jsonl: No such file"),
-        ("replay broken.parcae", "broken.parcae: not a recording of `parcae serve --record`"),
+        ("replay broken.parcae", "broken.parcae:1: not a line of a recording"),
         ("learn nowhere -o x.parcae", "nowhere"),
         ("compare-logs nowhere nowhere", "nowhere: no such file or directory"),
         (

@@ -15,7 +15,7 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.base.extensions import require
 from parcae.base.files import check_folder, check_place, is_written_to
 from parcae.base.texts import ms_from_text
-from parcae.cli.progress import outlive_readers
+from parcae.cli.process import outlive_readers
 from parcae.evaluation.pictures import chart_format
 from parcae.policies.checkpoint import BEST_FILE, SUFFIX, read_checkpoint
 from parcae.policies.names import mentioned_files

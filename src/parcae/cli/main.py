@@ -17,7 +17,7 @@ import typer
 from parcae.base.errors import InputError, InvariantError, ParcaeError, problem
 from parcae.base.extensions import naming_extras
 from parcae.base.texts import __version__, printable
-from parcae.cli.progress import interruptions_raise, open_closed_streams
+from parcae.cli.process import interruptions_raise, open_closed_streams
 from parcae.cli.table import LazyGroup
 
 #: Exit codes for bad input, and for a command that the user interrupted.

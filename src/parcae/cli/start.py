@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from parcae.cli.progress import leave
+from parcae.cli.process import leave
 
 
 def main() -> None:

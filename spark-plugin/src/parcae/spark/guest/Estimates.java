@@ -2,7 +2,7 @@ package parcae.spark.guest;
 
 /**
  * Estimates of a query's remaining work, for all policies of the plugin. They are
- * `parcae.cluster.kernels.estimates` in Java.
+ * `parcae.cluster.kernels.tables` in Java.
  */
 final class Estimates {
   /** The prior, that the estimated durations are right, counts as so many finished tasks. */

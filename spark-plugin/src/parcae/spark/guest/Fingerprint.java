@@ -8,7 +8,7 @@ import java.util.regex.Pattern;
 
 /**
  * Names of recurring SQL queries, derived from their physical plan. They equal the names of
- * `parcae.workloads.spark.fingerprint` and are the same in every session, run and folder of files.
+ * `parcae.workloads.spark_log.plan` and are the same in every session, run and folder of files.
  */
 final class Fingerprint {
   private static final int DIGITS = 16;

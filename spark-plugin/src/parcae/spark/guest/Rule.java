@@ -3,14 +3,14 @@ package parcae.spark.guest;
 import java.util.Collection;
 
 /**
- * The rule of the cores world: `parcae.policies.order_rule.kernels` in Java.
+ * The rule of the cores world: `parcae.policies.rule.kernels` in Java.
  *
  * <p>A query's tier is the logarithm of its remaining work plus a weighted sum of features. The sum
  * is scaled by the recent error of the estimates. The rule may start a few tasks (probes) of a
  * query before all others, to measure its size.
  */
 final class Rule {
-  /** The parameters by name, as in `parcae.policies.order_rule.layout`. */
+  /** The parameters by name, as in `parcae.policies.rule.kernels`. */
   enum Parameter {
     NARROW, TOTAL, CORRECTION, SURPRISE, STARTED, AGE, STAGES, WIDTH, UNTRIED, FEW, RUNNING,
     VIRTUAL, CROWDED, STAGE_PATH, STAGE_TASK, STAGE_TASKS, STAGE_WORK, PROBE, PROBE_ERRING,
