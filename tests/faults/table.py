@@ -320,10 +320,10 @@ FAULTS = (
         "policies/test_rule.py -k price_counts",
     ),
     Fault(
-        "graph-forgets-who-waits",
+        "graph-forgets-who-ended",
         "decima",
-        "has_changed = work.num_waiting[stage] != count",
-        "has_changed = work.num_waiting[stage] < count",
+        "has_changed = not (is_same and has_same_number)",
+        "has_changed = not is_same",
         "learning/test_networks.py -k 'kept_embeddings and settings0'",
     ),
     # The live service.
