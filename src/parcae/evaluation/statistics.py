@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
 from parcae.base.errors import ConfigError
 
@@ -144,7 +144,7 @@ def _seeds(
 
 
 def _t_quantile(count: int) -> float:
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    return float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
 
 
 def _resampled(above: FloatArray, below: FloatArray, rng: np.random.Generator) -> Iterator[Pair]:

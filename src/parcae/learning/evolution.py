@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
@@ -238,7 +237,9 @@ class EvolutionLearner:
 
 def _centred_ranks(ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Ranks from -0.5 (the smallest) to 0.5; equal ratios share the mean of their ranks."""
-    ranks: npt.NDArray[np.float64] = (rankdata(ratios) - 1) / max(1, len(ratios) - 1) - 0.5
+    _, value, count = np.unique(ratios, return_inverse=True, return_counts=True)
+    places = np.cumsum(count) - (count + 1) / 2
+    ranks: npt.NDArray[np.float64] = places[value] / max(1, len(ratios) - 1) - 0.5
     return ranks
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.orders import Orders, blank_orders
@@ -92,7 +92,7 @@ def _index(sigma: float, age: float) -> float:
     """The index of one spread and age, for a size with median 1."""
     grid = np.concatenate([[0.0], _QUANTA])
     # Survival functions, since differences of probabilities near 1 would be lost to rounding.
-    survival = norm.sf(np.log(age + grid) / sigma)
+    survival = ndtr(-np.log(age + grid) / sigma)
     # The lower bounds here and below avoid divisions by 0 at ages that are hardly ever reached.
     alive = max(survival[0], 1e-300)
     ends = survival[0] - survival[1:]
