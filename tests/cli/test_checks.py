@@ -344,7 +344,7 @@ def test_every_option_that_names_policies_is_checked() -> None:
 
 
 @pytest.mark.parametrize("command", ["tune toy -o t.safetensors --budget inf", "serve --for inf"])
-def test_a_number_that_is_none_is_refused(command: str, tmp_path: Path) -> None:
+def test_an_infinite_number_is_refused(command: str, tmp_path: Path) -> None:
     refused(f"parcae {command}", tmp_path, "is no finite number: give a number, such as 1.5")
 
 

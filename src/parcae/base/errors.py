@@ -117,3 +117,9 @@ def problem(detail: Mapping[str, Any]) -> str:
     Where a check of Parcae's own failed, pydantic begins its message with words for programmers.
     """
     return str(detail["msg"]).removeprefix("Value error, ")
+
+
+def first_problem(error: Any, whole: str) -> str:
+    """The place and the problem of the first error that pydantic lists; `whole` if it has none."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {problem(first)}"

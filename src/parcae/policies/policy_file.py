@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from parcae.base.errors import FormatError, PolicyError, problem
+from parcae.base.errors import FormatError, PolicyError, first_problem
 from parcae.base.files import write_text
 from parcae.base.loader import read_file
 from parcae.policies.learned import ORDER_RULE, find_checkpoint, is_learned, order_parameters
@@ -140,7 +140,5 @@ def read_policy(path: Path) -> PolicyFile:
     try:
         return PolicyFile.model_validate_json(read_file(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
         advice = f"a policy file of version {VERSION} is needed: write one with `parcae export`"
-        raise FormatError(f"{path}: {where}: {problem(first)}; {advice}") from error
+        raise FormatError(f"{path}: {first_problem(error, 'the file')}; {advice}") from error

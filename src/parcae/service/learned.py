@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
-from parcae.base.errors import ConfigError, FormatError, problem
+from parcae.base.errors import ConfigError, FormatError, first_problem
 from parcae.base.files import replacing
 from parcae.base.loader import read_file
 
@@ -165,11 +165,10 @@ def read_learned(path: Path) -> LearnedDurations:
     try:
         content = _Content.model_validate_json(read_file(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
         raise FormatError(
-            f"{path}: not a file of `parcae serve --learned` of this version ({where}: "
-            f"{problem(first)}); update Parcae, move it away to learn afresh, or name another file"
+            f"{path}: not a file of `parcae serve --learned` of this version "
+            f"({first_problem(error, 'the file')}); update Parcae, move it away to learn afresh, "
+            "or name another file"
         ) from None
     learned = LearnedDurations()
     learned.restore(content)

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import orjson
 from pydantic import BaseModel, Field, ValidationError
 
-from parcae.base.errors import FormatError, problem
+from parcae.base.errors import FormatError, first_problem
 from parcae.base.loader import read_file
 from parcae.base.texts import __version__, ms_from_s
 from parcae.service.learned import LearnedValues
@@ -278,9 +278,7 @@ def _parsed(kind: type[_Model], line: bytes, where: str) -> _Model:
     try:
         return kind.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the line"
         raise FormatError(
             f"{where}: not a line of a recording of this version of `parcae serve --record` "
-            f"({place}: {problem(first)})"
+            f"({first_problem(error, 'the line')})"
         ) from None
