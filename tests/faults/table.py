@@ -416,8 +416,8 @@ FAULTS = (
     Fault(
         "one-degree-too-many",
         "statistics",
-        "stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)",
-        "stats.t.ppf((1 + CONFIDENCE) / 2, count)",
+        "stdtrit(count - 1, (1 + CONFIDENCE) / 2)",
+        "stdtrit(count, (1 + CONFIDENCE) / 2)",
         "evaluation/test_statistics.py",
     ),
     Fault(
