@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO ?= parcae-report
+# pip compiles nothing (--no-compile), so each process would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow coverage check weight dist docs bench format clean
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,9 @@ REPOSITORY = Path(__file__).parent.parent
 _PACKING = re.compile("tests/.*(packing|deeprm|a2c)")
 # Commands say on standard error that they compile kernels, which depends on what ran before.
 os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "0")
+# Where bytecode is not kept, each of the hundreds of processes compiles all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 settings.register_profile("few", max_examples=12, deadline=None)
 settings.register_profile("many", max_examples=100, deadline=None)
 settings.load_profile("few")
