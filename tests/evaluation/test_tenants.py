@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from parcae.workloads.workload import Workload
 
 def _job(name: str, pool: str, task_ms: int, num_tasks: int) -> JobSpec:
     durations = TaskDurations.constant(task_ms)
-    return JobSpec(name, (StageSpec(num_tasks, durations),), pool=pool)
+    return JobSpec(name, (StageSpec(num_tasks, durations),), pool=pool, user=f"of {pool}")
 
 
 _WORKLOAD = Workload(
@@ -59,6 +60,9 @@ def test_json_has_the_results_of_every_pool(comparison: Comparison, files: dict[
     for result in found.values():
         sums = [pool["jobs"] * pool["average_jct_s"] for pool in result["pools"].values()]
         assert sum(sums) / 72 == pytest.approx(result["average_jct_s"]["mean"])
+        # Here every pool has one user of its own.
+        users = {f"of {name}": pool for name, pool in result["pools"].items()}
+        assert result["users"] == users
 
 
 def test_pools_keep_a_tenant_where_it_was(comparison: Comparison, files: dict[str, str]) -> None:
@@ -79,11 +83,13 @@ def test_the_terminal_and_the_page_show_pools(
             console.print(table)
     text = capture.get()
     assert "Who pays, by pool" in text
-    assert "web" in text.split("Who pays")[1]
+    assert "web" in text.split("Who pays, by pool")[1]
+    assert "of web" in text.split("Who pays, by user")[1]
     write_report(comparison, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "Tenants: who pays, by pool" in page
-    assert f"<td>{files['srpt']}</td>" in page
+    assert "Tenants: who pays, by user" in page
+    assert "<td>of web</td>" in page
 
 
 def test_a_guard_among_pools_is_warned_of(comparison: Comparison, files: dict[str, str]) -> None:
@@ -99,6 +105,8 @@ def test_a_guard_around_a_policy_with_pools_of_its_own_is_warned_of(files: dict[
 
 
 def test_without_pools_nothing_is_shown() -> None:
-    plain = compare(_WORLD, ["fair", "srpt"], num_seeds=2, processes=1)
+    jobs = tuple(replace(job, user="") for job in _WORKLOAD.jobs)
+    world = replace(_WORLD, workload=replace(_WORKLOAD, jobs=jobs))
+    plain = compare(world, ["fair", "srpt"], num_seeds=2, processes=1)
     assert len(plain.tables()) == 1
     assert "pools" not in plain.to_json()["policies"]["fair"]

@@ -173,11 +173,11 @@ def test_the_rows_of_a_parquet_file_are_bounded(
 
 
 def test_columns_may_have_other_names_and_further_columns_are_ignored(tmp_path: Path) -> None:
-    row = {"run_id": 7, "stage": 1, "times": "2 4", "user": "x", "job": "not this"}
+    row = {"run_id": 7, "stage": 1, "times": "2 4", "owner": "x", "job": "not this"}
     path = tmp_path / "s.csv"
     workload, report = _read(path, [row], columns="job=run_id,durations=times", unit="s")
     assert (workload.jobs[0].name, workload.jobs[0].work_ms) == ("7", 6_000)
-    assert report.notes[0] == "Ignored the columns user, job."
+    assert report.notes[0] == "Ignored the columns owner, job."
     with pytest.raises(ConfigError, match="did you mean 'durations'"):
         read_workload("csv", [path], columns="duration=times")
     with pytest.raises(ConfigError, match="no such column; did you mean 'times'"):

@@ -24,6 +24,8 @@ from parcae.workloads.spark_log.run import read_spark_run
 #: Width of the tables in characters, and number of jobs without a counterpart that are listed.
 _WIDTH = 100
 _NUM_LISTED = 20
+#: Tables of groups of jobs: the title, the groups, and what one is.
+_GROUPS = (("By recurring job", "names", "job"), ("By user", "users", "user"))
 
 
 @command()
@@ -81,21 +83,23 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
     rows = [[heading, cell(a), cell(b)] for heading, cell in _SUMMARY_ROWS]
     headings = ["", f"A: {a.path}", f"B: {b.path}"]
     yield rows_table("Two runs on a real cluster", headings, rows, caption)
-    rows = [
-        [
-            row.name,
-            *map(str, (*row.num_jobs, row.num_pairs)),
-            *map(_seconds, row.average_jct_s),
-            UNKNOWN_TEXT if row.ratio is None else with_interval(row.ratio),
-        ]
-        for row in comparison.names
-    ]
-    headings = ["job", "in A", "in B", "pairs", "mean JCT A", "mean JCT B", "B / A"]
     caption = (
         "means and ratios are over pairs: jobs of the same name, in order of submission, that "
         "completed in both runs"
     )
-    yield rows_table("By recurring job", headings, rows, caption)
+    for title, of, key in _GROUPS:
+        rows = [
+            [
+                row.name,
+                *map(str, (*row.num_jobs, row.num_pairs)),
+                *map(_seconds, row.average_jct_s),
+                UNKNOWN_TEXT if row.ratio is None else with_interval(row.ratio),
+            ]
+            for row in getattr(comparison, of)
+        ]
+        headings = [key, "in A", "in B", "pairs", "mean JCT A", "mean JCT B", "B / A"]
+        if rows:
+            yield rows_table(title, headings, rows, caption)
     # One row per job, those of A first.
     rows = [
         [job.name, label, str(job.order), _seconds(s_from_ms(job.submission_ms)), job.outcome.value]

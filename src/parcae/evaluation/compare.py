@@ -58,7 +58,9 @@ from parcae.evaluation.who_pays import (
     MISSED,
     MISSED_MINUS_FIRST,
     TARDINESS,
+    TENANTS,
     by_group,
+    by_name,
     deadline_counts,
     deadline_estimates,
     fewest_missed,
@@ -151,7 +153,8 @@ class ClusterWorld(ComparedWorld):
         ideal = ideal_ms(sequence, self.config.total_executors)
         pools = resolved.tenant_pools
         of_jobs = [pools[job] for job in sequence.job_index] if pools else []
-        jobs = paired_jobs(traces, ideal, deadlines_ms(sequence), of_jobs)
+        users = [job.user for job in sequence.jobs]
+        jobs = paired_jobs(traces, ideal, deadlines_ms(sequence), of_jobs, users)
         return Played(pl.DataFrame(rows, RUNS), jobs)
 
     def results(
@@ -380,33 +383,32 @@ class ClusterWorld(ComparedWorld):
         ]
 
     def tables(self, comparison: Comparison) -> list[Table]:
-        """The table of pools, if a policy has pools."""
-        pools = by_group(comparison.jobs, "pool")
-        if not pools:
-            return []
-        rows = [
-            [p.name, *(with_interval(pool.ratio) for pool in pools if pool.column == row)]
-            for row, p in enumerate(comparison.policies)
-        ]
-        title = "Who pays, by pool: mean JCT / that under the first policy"
-        headings = ["policy", *dict.fromkeys(pool.name for pool in pools)]
-        caption = "[ ] are 95% confidence intervals over the seeds"
-        return [text_table(title, headings, rows, caption)]
+        """The tables of pools and of users, where jobs have any."""
+        tables = []
+        names = [policy.name for policy in comparison.policies]
+        for key in TENANTS:
+            found = list(by_name(comparison.jobs, key).values())
+            rows = [[own[0].name, *(with_interval(one.ratio) for one in own)] for own in found]
+            title = f"Who pays, by {key}: mean JCT / that under the first policy"
+            caption = "[ ] are 95% confidence intervals over the seeds"
+            tables += [text_table(title, [key, *names], rows, caption)] if rows else []
+        return tables
 
     def json_of(self, comparison: Comparison) -> dict[str, Any]:
-        """What names became, and the results of every pool."""
-        variants = comparison.resolved.variants
+        """What names became, and the results of every pool and of every user."""
+        variants, jobs = comparison.resolved.variants, comparison.jobs
         own: dict[str, dict[str, Any]] = {
             p.name: {"variant": variants.get(p.name, p.name)} for p in comparison.policies
         }
-        for pool in by_group(comparison.jobs, "pool"):
-            pools = own[comparison.policies[pool.column].name].setdefault("pools", {})
-            pools[pool.name] = {
-                "jobs": pool.runs,
-                "average_jct_s": pool.mean_s,
-                "p99_jct_s": pool.p99_s,
-                "ratio_to_first": pool.ratio.to_json(),
-                "later_than_first_share": pool.later_share,
+        tenants = ((kind, one) for key, kind in TENANTS.items() for one in by_group(jobs, key))
+        for kind, one in tenants:
+            found = own[comparison.policies[one.column].name].setdefault(kind, {})
+            found[one.name] = {
+                "jobs": one.runs,
+                "average_jct_s": one.mean_s,
+                "p99_jct_s": one.p99_s,
+                "ratio_to_first": one.ratio.to_json(),
+                "later_than_first_share": one.later_share,
             }
         return {"policies": own}
 

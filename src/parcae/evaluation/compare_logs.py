@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class LogSummary:
 
 @dataclass(frozen=True)
 class NameComparison:
-    """The comparison of the jobs that share one recurring name."""
+    """The comparison of the jobs that share one recurring name, or one user."""
 
     name: str
     num_jobs: tuple[int, int]
@@ -91,6 +92,7 @@ class LogComparison:
         num_pairs: number of jobs that were matched and completed in both runs.
         ratio: mean JCT of the pairs in B / in A, with its interval; None without pairs.
         names: the comparison by recurring name, in order of first submission.
+        users: the comparison by user, where the logs name any.
         unmatched: jobs of each run without a counterpart in the other.
         not_compared: pairs (A, B) that were matched but did not complete in both runs.
     """
@@ -100,6 +102,7 @@ class LogComparison:
     num_pairs: int
     ratio: Estimate | None
     names: tuple[NameComparison, ...]
+    users: tuple[NameComparison, ...]
     unmatched: tuple[tuple[RecordedJob, ...], tuple[RecordedJob, ...]]
     not_compared: tuple[tuple[RecordedJob, RecordedJob], ...]
 
@@ -133,13 +136,14 @@ class LogComparison:
         """The comparison as plain numbers and text.
 
         {"logs": {"A":, "B":}, "ratio": {"mean":, "ci95": [], "pairs":}, "names": [],
-        "unmatched": {}, ...}
+        "users": [], "unmatched": {}, ...}
         """
         unmatched = [[_job_json(job) for job in jobs] for jobs in self.unmatched]
         return {
             "logs": _by_log(plain(vars(summary)) for summary in self.summaries),
             "ratio": {**self.ratio.to_json(), "pairs": self.num_pairs} if self.ratio else None,
             "names": [name.to_json() for name in self.names],
+            "users": [user.to_json() for user in self.users],
             "unmatched": _by_log(unmatched),
             "not_compared": [_by_log(map(_job_json, pair)) for pair in self.not_compared],
             "notes": list(self.notes),
@@ -211,7 +215,8 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> LogComparison:
         summaries=(summarize_run(a), summarize_run(b)),
         num_pairs=len(pairs),
         ratio=_ratio(pairs),
-        names=_compare_names((a, b), pairs),
+        names=_compare_by("name", (a, b), pairs),
+        users=_compare_by("user", (a, b), pairs),
         unmatched=(only_a, only_b),
         not_compared=tuple(pair for pair in matched if not _is_completed(pair)),
     )
@@ -235,15 +240,19 @@ def _ratio(pairs: Sequence[tuple[RecordedJob, RecordedJob]], min_pairs: int = 2)
     return estimate if len(pairs) >= min_pairs else Estimate(estimate.mean, math.nan, math.nan)
 
 
-def _compare_names(
-    runs: tuple[RecordedRun, RecordedRun], pairs: Sequence[tuple[RecordedJob, RecordedJob]]
+def _compare_by(
+    key: str,
+    runs: tuple[RecordedRun, RecordedRun],
+    pairs: Sequence[tuple[RecordedJob, RecordedJob]],
 ) -> tuple[NameComparison, ...]:
-    of_a, of_b = (Counter(job.name for job in run.jobs) for run in runs)
+    """The comparison by "name" or "user"; a pair counts for the user that it has in A."""
+    of = attrgetter(key)
+    of_a, of_b = (Counter(map(of, run.jobs)) for run in runs)
     by_name = defaultdict[str, list[tuple[RecordedJob, RecordedJob]]](list)
     for pair in pairs:
-        by_name[pair[0].name].append(pair)
+        by_name[of(pair[0])].append(pair)
     compared = []
-    for name in {**of_a, **of_b}:
+    for name in filter(None, {**of_a, **of_b}):
         own = by_name[name]
         means = (_mean(_jct_s(own, 0)), _mean(_jct_s(own, 1)))
         ratio = _ratio(own, _MIN_PAIRS)

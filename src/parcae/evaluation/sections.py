@@ -25,7 +25,7 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.statistics import UNKNOWN_TEXT
-from parcae.evaluation.who_pays import LATER, MISSED, Group, by_group
+from parcae.evaluation.who_pays import LATER, MISSED, TENANTS, Group, by_name
 from parcae.policies.names import PolicyName
 from parcae.simulation.bounds import Bounds, lower_bounds
 from parcae.simulation.config import SimulationConfig, WorldName, offered_load
@@ -160,10 +160,10 @@ _LONG_NAME = 40
 
 
 def cluster_sections(comparison: Comparison) -> list[Section]:
-    """The page's sections after the table: averages, pools, recurring jobs, one run's charts."""
+    """The page's sections after the table: averages, tenants, recurring jobs, one run's charts."""
     return [
         _overall(comparison),
-        *_pools(comparison),
+        *_tenants(comparison),
         *_recurring(comparison),
         *_one_run(comparison, *first_runs(comparison)),
     ]
@@ -184,34 +184,37 @@ def _overall(comparison: Comparison) -> Section:
     return Section("Over all seeds", charts)
 
 
-def _pools(comparison: Comparison) -> list[Section]:
-    """Who pays, by pool; no section if no policy has pools."""
-    found = by_group(comparison.jobs, "pool")
-    if not found:
-        return []
-    of_first = [pool for pool in found if pool.column == 0]
-    head = [Cell("policy")]
-    for pool in of_first:
-        head.append(Cell(pool.name, "ratio, 95% interval"))
-        head.append(Cell("mean JCT", "s"))
-        head.append(Cell("later", "of its jobs"))
-    rows = []
-    for column, result in enumerate(comparison.policies):
-        cells: list[Cell | str] = [result.name]
-        for pool in found:
-            if pool.column == column:
-                cells.append(estimate_cell(pool.ratio))
-                cells.append(seconds_text(pool.mean_s))
-                cells.append(f"{pool.later_share:.1%}")
-        rows.append(cells)
-    sizes = ", ".join(f"{pool.name} {pool.runs:,}" for pool in of_first)
-    first = comparison.policies[0].name
-    note = (
-        f"Ratio: mean completion time of the pool's jobs / that under {first}, paired by seed. "
-        f"Later: jobs that end more than {LATER - 1:.0%} later than under {first}. "
-        f"Jobs over all seeds: {sizes}."
-    )
-    return [Section("Tenants: who pays, by pool", [Table(head, rows, [note])])]
+def _tenants(comparison: Comparison) -> list[Section]:
+    """Who pays, by pool and by user; no section where no job has any."""
+    head = [
+        Cell(text, small)
+        for policy in comparison.policies
+        for text, small in ((policy.name, "ratio, 95% interval"), *_PAID)
+    ]
+    sections = []
+    for key in TENANTS:
+        rows = [
+            [_name(own[0]), f"{own[0].runs:,}", *(cell for one in own for cell in _paid(one))]
+            for own in by_name(comparison.jobs, key).values()
+        ]
+        first = comparison.policies[0].name
+        note = (
+            f"Ratio: mean completion time of the {key}'s jobs / that under {first}, paired by "
+            f"seed. Later: jobs that end more than {LATER - 1:.0%} later than under {first}. Jobs "
+            "are those over all seeds."
+        )
+        table = Table([Cell(key), Cell("jobs"), *head], rows, [note])
+        sections += [Section(f"Tenants: who pays, by {key}", [table])] if rows else []
+    return sections
+
+
+#: The headings beside a policy's name, of the cells of `_paid`.
+_PAID = (("mean JCT", "s"), ("later", "of its jobs"))
+
+
+def _paid(one: Group) -> list[Cell | str]:
+    """The cells of a tenant under a policy."""
+    return [estimate_cell(one.ratio), seconds_text(one.mean_s), f"{one.later_share:.1%}"]
 
 
 def rival(comparison: Comparison) -> int | None:
@@ -230,9 +233,7 @@ def _recurring(comparison: Comparison) -> list[Section]:
     column = rival(comparison)
     if column is None:
         return []
-    groups: dict[str, list[Group]] = {}
-    for group in by_group(comparison.jobs, "job", [column]):
-        groups.setdefault(group.name, []).append(group)
+    groups = by_name(comparison.jobs, "job", [column])
     if not groups:
         return []
     jobs = sorted(groups.values(), key=lambda job: (-job[column].ratio.mean, job[0].name))

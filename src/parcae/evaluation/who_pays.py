@@ -2,7 +2,7 @@
 
 `paired_jobs` makes the frame of one run. `later_estimates` counts the jobs that end later than
 under the first policy, `deadline_estimates` missed deadlines, both over all runs. `by_group` says
-what happens to the jobs of a name or of a pool.
+what happens to the jobs of a name, of a pool or of a user.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ LATER = 1.05
 PROMISE = 1.10
 #: Sums of samples, beside those under the first policy; see `ratio_of`.
 _PAIRS = ("total", "count", "total_first", "count_first")
+#: The columns of `paired_jobs` that say whose a job is, and the names of their groups in JSON.
+TENANTS = {"pool": "pools", "user": "users"}
 #: The columns of `paired_jobs`.
 JOBS: dict[str, pl.DataType | type[pl.DataType]] = {
     "position": pl.Int64,
     "column": pl.Int64,
     "job": pl.String,
-    "pool": pl.String,
+    **dict.fromkeys(TENANTS, pl.String),
     "arrival_ms": pl.Int64,
     "completion_ms": pl.Int64,
     "jct_ms": pl.Int64,
@@ -60,12 +62,13 @@ def paired_jobs(
     ideal_ms: FloatArray | None = None,
     deadline_ms: FloatArray | None = None,
     pools: Sequence[str] = (),
+    users: Sequence[str] = (),
 ) -> pl.DataFrame:
     """A row a job and policy, of runs of one job sequence; times in simulated ms.
 
     Columns:
         position: the job's place in order of arrival; column: the policy's place, the first's is 0;
-        job: the recurring job's name; pool: null without pools;
+        job: the recurring job's name; pool: null without pools; user: null where it is not known;
         completion_ms: null where the run ended before the job;
         jct_ms: completion - arrival; for a job that its run's end cut off, the time up to the end,
             a lower bound;
@@ -86,10 +89,12 @@ def paired_jobs(
             )
     num_jobs = len(first.job_names)
     unknown = np.full(num_jobs, np.nan)
+    no_one = pl.Series([None] * num_jobs)
     of_jobs = {
         "position": np.arange(num_jobs),
         "job": first.job_names,
-        "pool": pools or pl.Series([None] * num_jobs),
+        "pool": pools or no_one,
+        "user": [user or None for user in users] or no_one,
         "arrival_ms": np.asarray(first.arrival_ms, np.int64),
         "ideal_ms": unknown if ideal_ms is None else ideal_ms,
         "deadline_ms": unknown if deadline_ms is None else deadline_ms,
@@ -266,7 +271,7 @@ class Group:
     """The jobs of one group that completed under every policy, under one policy.
 
     Args:
-        name: the recurring job's name, or the pool's.
+        name: the name of the recurring job, the pool or the user.
         column: the policy's place in the comparison.
         runs: number of jobs over all seeds.
         mean_s, p99_s, worst_s: mean, 99th percentile and largest completion time.
@@ -308,7 +313,7 @@ def by_group(
 
     Args:
         jobs: the jobs of all runs.
-        key: the column: "job" or "pool".
+        key: the column: "job", "pool" or "user".
         columns: the policies whose ratios are wanted; None for all. Intervals take time.
     """
     is_whole = pl.col("completion_ms").is_not_null().all().over("seed", "position")
@@ -350,3 +355,13 @@ def by_group(
         known = {key: value for key, value in row.items() if key not in _PAIRS}
         groups.append(Group(**known, ratio=ratio))
     return groups
+
+
+def by_name(
+    jobs: pl.DataFrame, key: str, columns: Collection[int] | None = None
+) -> dict[str, list[Group]]:
+    """The groups of `by_group` by name, those of a name in the order of the policies."""
+    found: dict[str, list[Group]] = {}
+    for group in by_group(jobs, key, columns):
+        found.setdefault(group.name, []).append(group)
+    return found

@@ -75,6 +75,7 @@ def write_workload(workload: Workload, path: Path) -> None:
         "provenance": dict(workload.provenance),
         "job_names": [job.name for job in workload.jobs],
         "job_pools": [job.pool for job in workload.jobs],
+        "job_users": [job.user for job in workload.jobs],
         "stage_names": [stage.name for job in workload.jobs for stage in job.stages],
     }
     if workload.faults is not None:
@@ -224,6 +225,7 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
         stages=_split(stages, arrays["job_stages"]),
         arrival_ms=[None if ms < 0 else ms for ms in arrays["job_arrival_ms"].tolist()],
         pool=manifest.get("job_pools", [""] * len(names)),
+        user=manifest.get("job_users", [""] * len(names)),
     )
     return tuple(JobSpec(**row) for row in rows)
 

@@ -164,6 +164,7 @@ def describe_workload(workload: Workload) -> dict[str, Any]:
                 "work_sigma": job.work_sigma,
                 "num_runs": job.num_runs,
                 "pool": job.pool,
+                "user": job.user,
             }
             for job in jobs
         ],

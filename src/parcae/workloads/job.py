@@ -282,6 +282,8 @@ class JobSpec:
             work_sigma). 0: no spread, or not known.
         num_runs: number of runs from which the profile was made.
         pool: Spark's scheduler pool that the job ran in; "" where none was set.
+        user: the person who ran the job, as the server or the application named them; "" where
+            nobody did. No scheduler here uses it, so fingerprints leave it out.
         deadline_ms: how long after its arrival a run should have completed, in ms; None: at any
             time. It is a goal and no property of the job, so workload files and fingerprints leave
             it out.
@@ -301,6 +303,7 @@ class JobSpec:
     work_sigma: float = 0.0
     num_runs: int = 1
     pool: str = ""
+    user: str = ""
     deadline_ms: int | None = None
     #: Stage indices, parents before children.
     topological_order: tuple[int, ...] = field(init=False, repr=False, default=())

@@ -97,6 +97,7 @@ class RecordedJob:
         completion_ms: time of completion; NOT_COMPLETED if the job had not ended when the log
             ended.
         outcome: how it ended.
+        user: the person who ran it; "" where the log does not say.
     """
 
     name: str
@@ -104,6 +105,7 @@ class RecordedJob:
     submission_ms: int
     completion_ms: int
     outcome: JobOutcome
+    user: str = ""
 
     @property
     def key(self) -> JobKey:

@@ -353,6 +353,7 @@ MEANINGS: dict[str, tuple[str, Callable[[Any, StageColumn], Any]]] = {
     "duration_sd": ("their standard deviation", lambda cell, of: as_duration(cell, of.unit_ms)),
     "arrival": ("when the job arrived", lambda cell, of: as_time(cell, of.unit_ms)),
     "pool": ("Spark's scheduler pool", lambda cell, _: as_name(cell)),
+    "user": ("the person who ran the job", lambda cell, _: as_name(cell)),
 }
 _TIMES = ("durations", "duration_mean", "duration_sd", "arrival")
 
@@ -582,7 +583,7 @@ def _run(job: str, rows: list[_Row], *, needs_arrival: bool) -> JobRun:
     if needs_arrival and arrival_ms is None:
         raise _RowError(rows[0], "its arrival is missing, which --recorded needs")
     name = _agreed(rows, "name")
-    pool = _agreed(rows, "pool")
+    pool, user = _agreed(rows, "pool"), _agreed(rows, "user")
     none = np.zeros(0, np.int64)
     stages = []
     for row, of_row in zip(rows, parents, strict=True):
@@ -591,7 +592,7 @@ def _run(job: str, rows: list[_Row], *, needs_arrival: bool) -> JobRun:
         samples = StageSamples(1, (none, row.samples, none))
         stages.append(StageRun(stage, stage, row.num_tasks, of_row, frozenset(), samples))
     submission_ms = _NO_ARRIVAL if arrival_ms is None else arrival_ms
-    return JobRun(name or job, submission_ms, stages, pool=pool or "")
+    return JobRun(name or job, submission_ms, stages, pool=pool or "", user=user or "")
 
 
 def _parents_of(rows: list[_Row]) -> list[frozenset[int]]:

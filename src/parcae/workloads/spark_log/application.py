@@ -32,6 +32,7 @@ from parcae.workloads.spark_log.events import (
     SqlStart,
     StageCompleted,
     StageInfo,
+    Statement,
     TaskEnd,
 )
 from parcae.workloads.spark_log.plan import PlanNames, SqlPlan
@@ -133,6 +134,8 @@ class ApplicationLog:
     #: For every stage the last attempt with a successful task.
     successful_attempt: dict[int, int] = field(default_factory=dict)
     sql: dict[int, SqlRecord] = field(default_factory=dict)
+    #: The Thrift server's statements by job group.
+    statements: dict[str, Statement] = field(default_factory=dict)
     executors: dict[str, ExecutorAdded] = field(default_factory=dict)
     removed: dict[str, ExecutorRemoved] = field(default_factory=dict)
     end_ms: int = -1
@@ -178,6 +181,8 @@ class ApplicationLog:
                         record.is_ended = True
                         record.is_success = event.is_success
                         record.end_ms = event.time_ms
+            case Statement(group=group):
+                self.statements[group] = event
             case ExecutorAdded():
                 self.executors[event.executor] = event
             case ExecutorRemoved():

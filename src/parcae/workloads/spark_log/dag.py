@@ -35,6 +35,7 @@ from parcae.workloads.spark_log.naming import (
     stage_kind,
     stage_name,
     submission_ms,
+    user_of,
 )
 
 #: Stages submitted within this time of each other are assumed to wait for the same event.
@@ -64,8 +65,8 @@ class JobRun:
     """One run of a recurring job, its stages in order of submission.
 
     `submission_ms` and `end_ms` are wall-clock times; an unknown end is -1. `application`
-    identifies the application (each application starts cold). `pool` is Spark's scheduler pool, ""
-    if none was set.
+    identifies the application (each application starts cold). `pool` is Spark's scheduler pool, and
+    `user` the person, "" if none was set.
     """
 
     name: str
@@ -74,6 +75,7 @@ class JobRun:
     application: str = ""
     pool: str = ""
     end_ms: int = -1
+    user: str = ""
 
 
 def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
@@ -192,6 +194,7 @@ def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | 
         # That of the first Spark job with a pool.
         next(filter(None, (job.properties.get(POOL_PROPERTY) for job in group.jobs)), ""),
         completion_ms(group, log, records) or -1,
+        user_of(group, log, name),
     )
 
 

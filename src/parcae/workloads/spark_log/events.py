@@ -183,6 +183,14 @@ class SqlEnd(NamedTuple):
     time_ms: int
 
 
+class Statement(NamedTuple):
+    """A statement of the Thrift server: the job group of its Spark jobs, its session and user."""
+
+    group: str
+    session: str
+    user: str
+
+
 Event = (
     LogStart
     | ApplicationStart
@@ -198,6 +206,7 @@ Event = (
     | SqlStart
     | SqlPlanUpdate
     | SqlEnd
+    | Statement
 )
 
 #: At the end of an operator's name: the number of generated code, or the time of a DStream's batch.
@@ -435,7 +444,12 @@ def _sql_end(data: Any) -> SqlEnd:
     )
 
 
+def _statement(data: Any) -> Statement:
+    return Statement(*(str(data.get(key) or "") for key in ("groupId", "sessionId", "userName")))
+
+
 _SQL = b"org.apache.spark.sql.execution.ui."
+_THRIFT = b"org.apache.spark.sql.hive.thriftserver.ui."
 _PARSERS: dict[bytes, Callable[[Any], Event]] = {
     b"SparkListenerLogStart": lambda data: LogStart(str(data.get("Spark Version", ""))),
     b"SparkListenerApplicationStart": _application_start,
@@ -450,6 +464,7 @@ _PARSERS: dict[bytes, Callable[[Any], Event]] = {
     _SQL + b"SparkListenerSQLExecutionStart": _sql_start,
     _SQL + b"SparkListenerSQLAdaptiveExecutionUpdate": _sql_plan_update,
     _SQL + b"SparkListenerSQLExecutionEnd": _sql_end,
+    _THRIFT + b"SparkListenerThriftServerOperationStart": _statement,
 }
 
 

@@ -164,6 +164,41 @@ def completion_ms(
     return max(known, default=None)
 
 
+#: Spark Connect's own tag of a query; a user's name may have `_Session_` in it.
+_CONNECT_TAG = re.compile(
+    r"SparkConnect_OperationTag_User_(?P<user>.+)_Session_(?P<session>[0-9a-f-]{36})_Operation_"
+)
+#: Kyuubi's name of the person. `spark.kyuubi.session.real.user` keeps the first one for everybody.
+_KYUUBI_USER = "kyuubi.session.user"
+#: Local property by which an application names the person.
+USER_PROPERTY = "spark.parcae.user"
+
+
+def session_of(group: JobGroup, log: ApplicationLog) -> tuple[str, str]:
+    """The person who ran a group, and the server's session; "" for what the log does not say."""
+    for job in group.jobs:
+        properties = job.properties
+        if tag := _CONNECT_TAG.search(properties.get("spark.job.tags", "")):
+            return tag["user"], tag["session"]
+        if user := properties.get(_KYUUBI_USER):
+            return user, ""
+        if statement := log.statements.get(properties.get(_GROUP, "")):
+            return statement.user, statement.session
+        if user := properties.get(USER_PROPERTY):
+            return user, ""
+    return "", ""
+
+
+def user_of(group: JobGroup, log: ApplicationLog, name: str) -> str:
+    """The person who ran a group called `name`; else its job group, unless that is the name, too,
+    or a server generated it.
+    """
+    user, _ = session_of(group, log)
+    own = next(filter(None, (job.properties.get(_GROUP) for job in group.jobs)), "")
+    return _first([user] if user or own == name or _GENERATED.search(own) else [own])
+
+
+_GROUP = "spark.jobGroup.id"
 MAX_NAME = 80
 #: Job groups that a thrift server or a notebook generates for every statement: hexadecimal, 16
 #: digits or more.
@@ -181,7 +216,7 @@ _DSTREAM_BATCH = re.compile(
 #: Descriptions that Spark generates for a part of a query.
 _INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
 #: Properties that Spark 3.3 and 3.4 replace, with that description, for a part of a query.
-_REPLACED = frozenset({"spark.jobGroup.id", "spark.job.description"})
+_REPLACED = frozenset({_GROUP, "spark.job.description"})
 _SPACES = re.compile(r"\s+")
 #: Ids that Spark adds to the names of columns, tables and expressions: "price#12", "sum(x)#7L". A
 #: number after a space, as in "tenant #1", is the user's.
@@ -227,7 +262,7 @@ def _given(job: JobStart, key: str) -> str:
 
 def _default_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
     """The name without a key, see `job_name`."""
-    groups = (job.properties.get("spark.jobGroup.id", "") for job in jobs)
+    groups = (job.properties.get(_GROUP, "") for job in jobs)
     described = (_given(job, "spark.job.description") for job in jobs)
     roots = sorted(executions, key=lambda execution: execution.execution_id)
     return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -169,7 +169,7 @@ def _recurring(runs: Sequence[JobRun]) -> list[list[_OrderedRun]]:
 def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
     """A job that consists of this single run."""
     stages = tuple(_merged_stage([stage], stage, 0.0) for stage in run.stages)
-    return JobSpec(run.name, stages, arrival_ms, pool=run.pool)
+    return JobSpec(run.name, stages, arrival_ms, pool=run.pool, user=run.user)
 
 
 def _in_canonical_order(run: JobRun) -> _OrderedRun:
@@ -275,9 +275,19 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         )
         for i, runs in enumerate(in_order)
     )
-    # The most frequent pool of the runs.
-    (pool, _), *_ = Counter(ordered.run.pool for ordered in cluster).most_common(1)
-    return JobSpec(name, stages, work_sigma=spread.work_sigma, num_runs=len(cluster), pool=pool)
+    runs = [ordered.run for ordered in cluster]
+    return JobSpec(
+        name,
+        stages,
+        work_sigma=spread.work_sigma,
+        num_runs=len(runs),
+        pool=_most_frequent(run.pool for run in runs),
+        user=_most_frequent(run.user for run in runs),
+    )
+
+
+def _most_frequent(names: Iterable[str]) -> str:
+    return Counter(names).most_common(1)[0][0]
 
 
 def _spread(stages: list[list[StageRun]]) -> RunSpread:

@@ -32,6 +32,7 @@ from parcae.workloads.spark_log.naming import (
     job_name,
     own_stages,
     submission_ms,
+    user_of,
 )
 
 Int64Array = npt.NDArray[np.int64]
@@ -44,6 +45,7 @@ class _Job(NamedTuple):
     submission_ms: int
     completion_ms: int
     outcome: JobOutcome
+    user: str
 
 
 @dataclass(eq=False)
@@ -119,10 +121,11 @@ def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int])
     end_ms = completion_ms(group, log, records)
     if start_ms is None:
         return None
+    user = user_of(group, log, name)
     if end_ms is None or not group.is_ended(log):
-        return _Job(name, start_ms, NOT_COMPLETED, JobOutcome.UNFINISHED)
+        return _Job(name, start_ms, NOT_COMPLETED, JobOutcome.UNFINISHED, user)
     outcome = JobOutcome.COMPLETED if group.is_successful(log) else JobOutcome.FAILED
-    return _Job(name, start_ms, max(start_ms, end_ms), outcome)
+    return _Job(name, start_ms, max(start_ms, end_ms), outcome, user)
 
 
 def _collect_tasks(log: ApplicationLog, job_of_stage: dict[int, int], into: _Collected) -> None:
@@ -188,10 +191,11 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
     new_row[order] = np.arange(len(order))
     count_of_name = Counter[str]()
     jobs = []
-    for name, submission, completion, outcome in (collected.jobs[row] for row in order):
+    for name, submission, completion, outcome, user in (collected.jobs[row] for row in order):
         count_of_name[name] += 1
         ended = completion - zero_ms if outcome is not JobOutcome.UNFINISHED else NOT_COMPLETED
-        jobs.append(RecordedJob(name, count_of_name[name], submission - zero_ms, ended, outcome))
+        began = submission - zero_ms
+        jobs.append(RecordedJob(name, count_of_name[name], began, ended, outcome, user))
     tasks = np.concatenate(collected.tasks)
     tasks["job"] = new_row[tasks["job"]]
     tasks["start_ms"] -= zero_ms
