@@ -209,6 +209,7 @@ def _run_all(documented: list[str], user_folder: Path) -> None:
 #: What makes the documents' commands small: (commands, pattern, replacement).
 _SMALLER = (
     ("", r"/path/to/event-logs", "event-logs"),
+    ("learn(?!.*--budget)", r"$", " --budget 1"),
     ("", r"--(tune-)?budget \S+", r"--\1budget 0.02"),  # minutes
     ("compare", r"--seeds \d+", "--seeds 2"),
     ("compare", r"--jobs \d+", "--jobs 5"),

@@ -9,12 +9,14 @@ from parcae.api.study import (
     default_arrivals,
     learn,
     objective_ratio,
+    savings_headline,
     savings_paragraph,
 )
 from parcae.base.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.policy_file import export_policy, read_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.objectives import Objective, missed_and_tardy
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -56,7 +58,16 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
     )
     for word in (*stock, "best heuristic", "95% level", "not used for learning"):
         assert word in learned.paragraph
-    assert (tmp_path / "summary.txt").read_text().strip() == learned.paragraph
+    said = (tmp_path / "summary.txt").read_text().strip()
+    assert said == f"{learned.headline}\n\n{learned.paragraph}".strip()
+    if world == "cores":
+        # The plugin's file has the tuned rule, and what is said of it is said of that rule.
+        rule = export_policy(str(tmp_path / "tuned.safetensors"), _WORKLOAD)
+        assert learned.exported is not None
+        assert read_policy(learned.exported) == rule
+        assert learned.headline.startswith("Under the learned order")
+    else:
+        assert learned.exported is None
     assert any("tuning" in text for text in messages)
     assert any("training the network" in text for text in messages)
     compared = {policy.name for policy in learned.comparison.policies}
@@ -93,19 +104,19 @@ def test_savings_are_of_the_objective_that_was_asked_for() -> None:
 
 def test_arrivals_are_those_of_the_logs() -> None:
     recorded = Workload("r", tuple(job(f"j{k}", (1, 10, ())).at(k * 4_000) for k in range(5)))
-    assert default_arrivals(_WORKLOAD, recorded) == "poisson:4000ms"
-    assert default_arrivals(_WORKLOAD, None) == "batch"
-    assert default_arrivals(_WORKLOAD, Workload("one", (job("j", (1, 10, ())).at(0),))) == "batch"
+    assert default_arrivals(recorded) == "poisson:4000ms"
+    assert default_arrivals(_WORKLOAD) == "batch"
+    assert default_arrivals(Workload("one", (job("j", (1, 10, ())).at(0),))) == "batch"
 
 
 def test_nights_do_not_count_for_the_rate_of_arrivals() -> None:
     day_ms = 24 * 3_600_000
     jobs = [job(f"j{k}", (1, 10, ())) for k in range(4)]
     nightly = [one.at(day * day_ms + 4_000 * k) for day in range(3) for k, one in enumerate(jobs)]
-    assert default_arrivals(_WORKLOAD, Workload("n", tuple(nightly))) == "poisson:4000ms"
+    assert default_arrivals(Workload("n", tuple(nightly))) == "poisson:4000ms"
     # Jobs that always come every two hours have no breaks.
     steady = [jobs[0].at(day_ms // 12 * k) for k in range(5)]
-    assert default_arrivals(_WORKLOAD, Workload("s", tuple(steady))) == "poisson:7200000ms"
+    assert default_arrivals(Workload("s", tuple(steady))) == "poisson:7200000ms"
 
 
 def test_more_seeds_are_no_advice_where_the_order_made_no_difference() -> None:
@@ -120,6 +131,8 @@ def test_more_seeds_are_no_advice_where_the_order_made_no_difference() -> None:
     same = "the average job completion time is the same in every run; learn for more load"
     assert same in text
     assert "more seeds" not in text
+    said = savings_headline(comparison, Objective.AVERAGE_JCT, "srpt")
+    assert said.startswith("The learned order makes no difference worth having")
 
 
 def test_a_gain_over_fair_sharing_is_a_difference_although_it_is_the_same_in_all_runs() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from parcae.api.study import WORKLOAD, LearnRequest, default_arrivals
+from parcae.api.study import WORKLOAD, LearnRequest, LearnResult, default_arrivals
 from parcae.api.study import learn as learn_policy
 from parcae.base.errors import ConfigError, FormatError
 from parcae.base.extensions import require
@@ -31,9 +31,10 @@ from parcae.evaluation.comparison import comparison_table
 from parcae.evaluation.sections import setting_warnings
 from parcae.learning.scenario import Scenario, check_arrivals
 from parcae.learning.worlds import world_named
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.demands import with_parallelism_model
+from parcae.workloads.describe import CORES_IN_LOGS
 from parcae.workloads.import_report import TooManyBadRowsError
 from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.tables import read_deadlines
@@ -52,18 +53,16 @@ class SettingOptions(Options):
     )
     arrivals: str | None = option(
         None,
-        "batch | poisson:25s (mean gap) | load:0.85  (default: the mean rate of the logs while "
-        "jobs arrive, without nights)",
+        "batch | poisson:25s (mean gap) | load:0.85  (default: as in the logs while jobs arrive, "
+        "without nights)",
     )
     deadlines: Path | None = DEADLINES
     objective: str = OBJECTIVE
 
-    def scenario(
-        self, modelled: Workload, recorded: Workload | None, config: SimulationConfig
-    ) -> Scenario:
+    def scenario(self, modelled: Workload, config: SimulationConfig) -> Scenario:
         """The scenario to learn for."""
         workload = with_deadlines(modelled, self.deadlines)
-        process = self.arrivals or default_arrivals(workload, recorded)
+        process = self.arrivals or default_arrivals(workload)
         count = self.jobs or (_BATCH_JOBS if process == "batch" else _STREAM_JOBS)
         objective = objective_of(self.objective, self.deadlines)
         return Scenario(workload, config, process, count, objective)
@@ -108,13 +107,18 @@ def learn(
 ) -> None:
     """Learn a scheduling policy from a cluster's event logs, and estimate how much it would save.
 
-    Example: parcae learn /var/log/spark-events -o learned --budget 5 --cores 50
+    Cores and arrivals are those of the logs unless they are given.
+
+    Example: parcae learn /var/log/spark-events -o learned
     """
     config = cluster.config()
     _check(search, setting, config)
-    measured, recorded = _read(logs, key)
+    measured = _read(logs, key)
     modelled = with_parallelism_model(measured, cluster.parallelism_model)
-    scenario = setting.scenario(modelled, recorded, config)
+    cores = measured.provenance.get(CORES_IN_LOGS, "")
+    if cores.isdecimal() and cluster.size is None and config.world is WorldName.CORES:
+        config = config.model_copy(update={"num_executors": int(cores)})
+    scenario = setting.scenario(modelled, config)
     line = ProgressLine(search.budget * 60)
 
     def begin(removed: list[str]) -> None:
@@ -140,9 +144,24 @@ def learn(
     )
     line.end()
     print_whole(comparison_table(learned.comparison))
-    typer.echo(f"\n{learned.paragraph}\n\npolicy: {learned.policy}\nreport: {learned.report}")
+    typer.echo("\n" + "\n\n".join(filter(None, [learned.headline, learned.paragraph, ""])))
+    typer.echo(_results(learned, folder))
     if learned.training.ending not in ("done", "interrupted"):
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
+
+
+def _results(learned: LearnResult, folder: Path) -> str:
+    """The files, and the command that comes next."""
+    lines = [f"report: {learned.report}", f"policy: {learned.policy}"]
+    serve = ["parcae", "serve", "--policy", str(learned.policy), "--workload"]
+    serve = shlex.join([*serve, str(folder / WORKLOAD)])
+    if learned.exported is not None:
+        exported = shlex.quote(str(learned.exported))
+        lines.append(f"policy file for Spark's plugin: {learned.exported}")
+        if learned.is_network:
+            lines.append(f"(the policy is a network: the plugin gets the rule; {serve} serves it)")
+        lines.append(f"next: parcae spark doctor --policy {exported}")
+    return "\n".join(lines)
 
 
 def _check(search: LearnSearchOptions, setting: SettingOptions, config: SimulationConfig) -> None:
@@ -177,11 +196,10 @@ def _is_workload(paths: list[Path]) -> bool:
     return len(paths) == 1 and paths[0].suffix == ".parcae"
 
 
-def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None]:
-    """The recurring jobs, and their recorded runs with arrivals (None for a workload file)."""
-    # A workload file contains recurring jobs without arrivals of runs.
+def _read(paths: list[Path], key: str | None) -> Workload:
+    """The recurring jobs of logs, or of a workload file."""
     if _is_workload(paths):
-        return read_workload(paths[0]), None
+        return read_workload(paths[0])
     try:
         with counting("reading") as progress:
             logged = read_runs(paths, key=key, progress=progress)
@@ -194,4 +212,4 @@ def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None
         ) from error
     workload, report = logged.workload()
     print_reading(report)
-    return workload, logged.workload(recorded=True)[0]
+    return workload

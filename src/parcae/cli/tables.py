@@ -13,11 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from parcae.base.texts import printable, seconds_text
+from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
 
 #: Number of jobs that the description of a workload lists by name.
 _LARGEST = 15
 #: Number of parallelism levels and depths that it lists.
 _SHOWN = 12
+#: What workloads from logs keep of the logs' own cluster, in the order of its rows.
+_LOGGED = {
+    CAN_GAIN: "can an order gain?",
+    CORES_IN_LOGS: "cores in the logs",
+    ARRIVALS_IN_LOGS: "arrivals in the logs",
+}
 #: Terminal width, in characters, that is larger than any table needs.
 _UNBOUNDED = 10_000
 
@@ -26,7 +33,11 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     """The tables of `parcae workload describe`."""
     counts = (described["num_jobs"], described["num_stages"], described["num_tasks"])
     by_wave = described["samples_by_wave"].items()
+    provenance = dict(described["provenance"])
+    # First what decides whether the rest is worth reading.
+    logged = [(label, provenance.pop(key)) for key, label in _LOGGED.items() if key in provenance]
     facts = (
+        *logged,
         ("fingerprint", described["fingerprint"]),
         ("jobs, stages, tasks", ", ".join(f"{count:,}" for count in counts)),
         ("total work", f"{seconds_text(described['total_work_s'])} s of one executor"),
@@ -37,7 +48,7 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
         ("spread of runs", described["runs_in_words"]),
         ("faults in the logs", described["faults_in_words"]),
         ("DAG depth: jobs", _first(f"{d}: {n}" for d, n in described["depth"].items())),
-        *described["provenance"].items(),
+        *provenance.items(),
     )
     table = Table(title=f"Workload {escape(described['name'])}", show_header=False)
     for label, value in facts:

@@ -90,6 +90,15 @@ class Estimate:
         return {"mean": mean, "ci95": [low, high]}
 
 
+#: A gain or a loss below this share is no difference worth having, however sure it is.
+NO_MATTER = 0.02
+
+
+def is_no_matter(ratio: Estimate) -> bool:
+    """Whether a ratio is so close to 1 that nobody would change a scheduler for it."""
+    return abs(ratio.mean - 1) < NO_MATTER
+
+
 #: The estimate of what no run shows.
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 #: What tables show for an unknown number.

@@ -28,6 +28,11 @@ TOP_SHARE = 0.23
 MEASURED_ALONE = "measured_alone"
 #: Key in a workload's provenance: the number of first runs that the import left out.
 FIRST_RUNS_LEFT_OUT = "first_runs_left_out"
+#: Keys in a workload's provenance about the logs' own cluster, which `parcae learn` goes by:
+#: whether an order can gain anything there, its cores, and an arrival process like its own.
+CAN_GAIN = "can_an_order_gain"
+CORES_IN_LOGS = "cores_in_logs"
+ARRIVALS_IN_LOGS = "arrivals_in_logs"
 
 
 def _spread(values: list[float]) -> dict[str, float]:

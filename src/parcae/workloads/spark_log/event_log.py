@@ -17,6 +17,7 @@ from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import JobSpec, LoggedFaults, combined
 from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
+from parcae.workloads.spark_log.activity import LoggedActivity
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome, parse_event
@@ -279,10 +280,13 @@ class LoggedRuns:
     versions: set[str] = field(default_factory=set)
     attempts: Counter[str] = field(default_factory=Counter)
     faults: list[LoggedFaults] = field(default_factory=list)
+    activity: LoggedActivity = field(default_factory=LoggedActivity)
 
     def add(self, log: ApplicationLog) -> None:
         """Add the runs of an application."""
-        self.runs += job_runs(log, self.reading.key, self.reading.left_out)
+        runs = job_runs(log, self.reading.key, self.reading.left_out)
+        self.runs += runs
+        self.activity.add(log, runs)
         self.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
         self.versions.add(log.version or "unknown")
         self.attempts.update(log.count_attempts())
@@ -300,6 +304,7 @@ class LoggedRuns:
             "logs": ", ".join(names[:20]) + more,
             "spark_versions": ", ".join(sorted(self.versions)),
             "recurring_job_key": self.reading.key or "job group, description or call site",
+            **self.activity.provenance(),
         }
         alone = []
         if are_one_at_a_time(self.runs):
@@ -324,7 +329,13 @@ class LoggedRuns:
             self.reading.num_rows,
             self.reading.bad.count,
             self.reading.bad.samples,
-            (*self.reading.logs.notes, *self._notes(workload.jobs), *notes, *alone),
+            (
+                *self.reading.logs.notes,
+                *self._notes(workload.jobs),
+                *notes,
+                *alone,
+                *self.activity.notes(),
+            ),
             len(workload.jobs),
         )
         return replace(workload, faults=combined(self.faults)), report

@@ -1,0 +1,148 @@
+"""How busy the cores of logs were while jobs ran, and how many jobs ran at once.
+
+Both say whether an order of jobs can gain anything: it can only where several jobs share full
+cores.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
+from parcae.workloads.import_report import counted
+from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, Int64Array
+from parcae.workloads.spark_log.dag import JobRun
+from parcae.workloads.workload import process_like, without_breaks
+
+#: Cores count as full from this share on: between two tasks of a core there are milliseconds.
+_FULL = 0.9
+#: Below this share of the time, an order of jobs gains hardly anything.
+_LITTLE = 0.05
+
+
+def _level(
+    edges: Int64Array, begins: Int64Array, ends: Int64Array, weight: Int64Array
+) -> Int64Array:
+    """The sum of the weights of the intervals that cover each gap between two edges."""
+    change = np.zeros(len(edges), np.int64)
+    np.add.at(change, np.searchsorted(edges, begins), weight)
+    np.subtract.at(change, np.searchsorted(edges, ends), weight)
+    return np.cumsum(change)[:-1]
+
+
+def _columns(rows: Sequence[tuple[int, ...]], width: int) -> npt.NDArray[np.int64]:
+    return np.array(rows, np.int64).reshape(-1, width).T
+
+
+@dataclass(eq=False)
+class LoggedActivity:
+    """What the applications of logs did while their jobs ran; times in ms."""
+
+    #: Time with so many jobs at once, and with so many cores up.
+    at_once_ms: Counter[int] = field(default_factory=Counter)
+    cores_ms: Counter[int] = field(default_factory=Counter)
+    busy_ms: int = 0
+    core_ms: int = 0
+    #: Time in which two or more jobs shared full cores.
+    contended_ms: int = 0
+    arrival_ms: list[int] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, log: ApplicationLog, runs: Sequence[JobRun]) -> None:
+        """Add an application and the runs of its jobs."""
+        self.arrival_ms += [run.submission_ms for run in runs]
+        known = [(run.submission_ms, run.end_ms) for run in runs if run.end_ms > run.submission_ms]
+        if not known:
+            return
+        begins, ends = _columns(known, 2)
+        self.spans.append((int(begins.min()), int(ends.max())))
+        slots = {name: log.slots_of(name) for name in log.executors}
+        up, down, cores = _columns(
+            [
+                (begin, end, slots[name])
+                for name, (begin, end) in log.presence(int(ends.max())).items()
+                if slots[name] != UNKNOWN_SLOTS and begin < end
+            ],
+            3,
+        )
+        tasks = log.tasks()
+        done_ms = tasks.launch_ms + np.maximum(0, tasks.busy_ms)
+        edges = np.unique(np.concatenate([begins, ends, up, down, tasks.launch_ms, done_ms]))
+        num_jobs = _level(edges, begins, ends, np.ones_like(begins))
+        num_busy = _level(edges, tasks.launch_ms, done_ms, np.ones_like(done_ms))
+        num_cores = _level(edges, up, down, cores)
+        if not len(cores):
+            num_cores = np.full_like(num_busy, num_busy.max(initial=0))
+        # A log may report an executor after its first tasks, or not at all.
+        num_cores = np.maximum(num_cores, num_busy)
+        runs_now = num_jobs > 0
+        length_ms = np.diff(edges)[runs_now]
+        num_jobs, num_busy, num_cores = (one[runs_now] for one in (num_jobs, num_busy, num_cores))
+        for counts, levels in ((self.at_once_ms, num_jobs), (self.cores_ms, num_cores)):
+            for level in np.unique(levels).tolist():
+                counts[level] += int(length_ms[levels == level].sum())
+        self.busy_ms += int((num_busy * length_ms).sum())
+        self.core_ms += int((num_cores * length_ms).sum())
+        is_contended = (num_jobs > 1) & (num_busy >= _FULL * num_cores) & (num_busy > 0)
+        self.contended_ms += int(length_ms[is_contended].sum())
+
+    @property
+    def cores(self) -> int:
+        """The number of cores that were up: the median over the time in which jobs ran."""
+        half_ms = self.cores_ms.total() / 2
+        passed_ms = 0
+        for cores, time_ms in sorted(self.cores_ms.items()):
+            passed_ms += time_ms
+            if cores and passed_ms >= half_ms:
+                return cores
+        return 0
+
+    def provenance(self) -> dict[str, str]:
+        """What a workload keeps of it."""
+        arrival_ms = without_breaks(self.arrival_ms)
+        arrivals = process_like(arrival_ms)
+        if not self.cores:
+            return {ARRIVALS_IN_LOGS: arrivals}
+        # Jobs that came faster than the cores could serve them were a batch: drawn at their rate
+        # for longer, they would queue without end.
+        if max(arrival_ms) * self.cores < self.busy_ms:
+            arrivals = "batch"
+        return {
+            CAN_GAIN: self.verdict(),
+            CORES_IN_LOGS: str(self.cores),
+            ARRIVALS_IN_LOGS: arrivals,
+        }
+
+    def verdict(self) -> str:
+        """Whether an order can gain at all, in a sentence with the shares that say so."""
+        total_ms = self.at_once_ms.total()
+        several = sum(ms for count, ms in self.at_once_ms.items() if count > 1) / total_ms
+        share = self.contended_ms / total_ms
+        mean = sum(count * ms for count, ms in self.at_once_ms.items()) / total_ms
+        gain = "hardly, at the logs' own load" if share < _LITTLE else "yes"
+        return (
+            f"{gain}: while jobs ran, {self.busy_ms / max(1, self.core_ms):.0%} of "
+            f"{counted(self.cores, 'core')} were busy; two or more jobs ran at once {several:.0%} "
+            f"of the time ({mean:.1f} on average, {max(self.at_once_ms)} at most), on full cores "
+            f"{share:.0%}"
+        )
+
+    def notes(self) -> list[str]:
+        """Sentences for the user on an order's chance, and on logs of several applications."""
+        found = [f"Can an order gain? {self.verdict()}."] if self.cores else []
+        at_once = 0
+        for begin_ms, _ in self.spans:
+            at_once = max(at_once, sum(one <= begin_ms < end for one, end in self.spans))
+        if at_once > 1:
+            found.append(
+                f"The logs are of {len(self.spans):,} applications, up to {at_once:,} at the same "
+                "time, each on cores of its own: simulated together, their jobs share "
+                f"{counted(self.cores, 'core')}. For an order inside one application, name its log "
+                "alone; `parcae serve --scope cluster` is the order across applications."
+            )
+        return found

@@ -1,0 +1,88 @@
+"""What an import says about the logs' own cluster: whether an order can gain anything there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcae.workloads.import_report import ImportReport
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.workload import Workload
+from tests.workloads.spark_log_builder import (
+    application_start,
+    executor,
+    job_end,
+    job_start,
+    stage_completed,
+    stage_info,
+    task_end,
+    to_bytes,
+)
+
+
+def _one(number: int, begin: int, end: int) -> list[dict[str, Any]]:
+    """A Spark job of one task, which runs from its arrival on."""
+    info = stage_info(number, 1)
+    return [
+        job_start(number, begin, [info], spark_job_description=f"q{number}"),
+        task_end(number, 0, begin, end),
+        stage_completed(info, begin, end),
+        {**job_end(number), "Completion Time": end},
+    ]
+
+
+def _log(app: str, *jobs: tuple[int, int]) -> bytes:
+    events = [application_start(app), executor(cores=2)]
+    for number, (begin, end) in enumerate(jobs):
+        events += _one(number, begin, end)
+    return to_bytes(events)
+
+
+def _read(*paths: Path) -> tuple[Workload, ImportReport]:
+    return read_spark_event_logs(paths)
+
+
+def test_an_order_can_gain_where_jobs_share_full_cores(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(_log("a", (0, 1000), (500, 1500)))
+    workload, report = _read(tmp_path / "a")
+    verdict = (
+        "yes: while jobs ran, 67% of 2 cores were busy; two or more jobs ran at once 33% of the "
+        "time (1.3 on average, 2 at most), on full cores 33%"
+    )
+    assert workload.provenance["can_an_order_gain"] == verdict
+    assert f"Can an order gain? {verdict}." in report.notes
+    assert workload.provenance["cores_in_logs"] == "2"
+    # 2 s of work came within .5 s: at that rate two cores would never be done.
+    assert workload.provenance["arrivals_in_logs"] == "batch"
+
+
+def test_a_stream_has_the_mean_gap_of_the_logs(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(_log("a", *((at, at + 1000) for at in range(0, 5000, 600))))
+    workload, _ = _read(tmp_path / "a")
+    assert workload.provenance["arrivals_in_logs"] == "poisson:600ms"
+
+
+@pytest.mark.parametrize("jobs", [((0, 1000), (1000, 2000)), ((0, 1000), (9000, 9500))])
+def test_jobs_one_after_another_gain_hardly_anything(
+    jobs: tuple[tuple[int, int], ...], tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(_log("a", *jobs))
+    workload, report = _read(tmp_path / "a")
+    # The time between two jobs does not count.
+    assert (
+        "hardly, at the logs' own load: while jobs ran, 50% of 2 cores were busy"
+        in (workload.provenance["can_an_order_gain"])
+    )
+    assert not any("applications" in note for note in report.notes)
+
+
+def test_applications_at_the_same_time_are_not_one_application(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(_log("a", (0, 1000), (2000, 3000)))
+    (tmp_path / "b").write_bytes(_log("b", (500, 1500)))
+    (tmp_path / "c").write_bytes(_log("c", (9000, 9500)))
+    workload, report = _read(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    found = [note for note in report.notes if "3 applications, up to 2 at the same time" in note]
+    assert len(found) == 1
+    assert "--scope cluster" in found[0]
+    # Each has cores of its own: the job of b shares none with those of a.
+    assert "two or more jobs ran at once 0% of the time" in workload.provenance["can_an_order_gain"]
