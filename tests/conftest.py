@@ -29,6 +29,7 @@ settings.register_profile("few", max_examples=12, deadline=None)
 settings.register_profile("many", max_examples=100, deadline=None)
 settings.load_profile("few")
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+SHARED_CASES = REPOSITORY.parent / "shared" / "cases"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,6 +58,14 @@ def shared_data(relative: str) -> Path:
     path = SHARED_DATA / relative
     if not path.exists():
         pytest.skip(f"the public data file shared/data/{relative} is not beside this checkout")
+    return path
+
+
+def shared_case(relative: str) -> Path:
+    """An input with right values beside the checkout; the test is skipped where it is absent."""
+    path = SHARED_CASES / relative
+    if not path.exists():
+        pytest.skip(f"the input shared/cases/{relative} is not beside this checkout")
     return path
 
 

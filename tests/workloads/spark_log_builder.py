@@ -211,3 +211,29 @@ def lz4_blocks(data: bytes, block_bytes: int = 700) -> bytes:
         method, body = (0x20, packed) if len(packed) < len(block) else (0x10, block)
         out += [_LZ4_HEADER.pack(b"LZ4Block", method | 4, len(body), len(block), 0), body]
     return b"".join([*out, _LZ4_HEADER.pack(b"LZ4Block", 0x10 | 4, 0, 0, 0)])
+
+
+def snappy_blocks(data: bytes, block_bytes: int = 700) -> bytes:
+    """Blocks of SnappyOutputStream; each has its first byte, and the rest as a second literal."""
+    out = [b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)]
+    for start in range(0, len(data), block_bytes):
+        block = data[start : start + block_bytes]
+        size = bytes([len(block) & 0x7F | 0x80, len(block) >> 7])
+        rest = b"\xf4" + struct.pack("<H", len(block) - 2) + block[1:] if block[1:] else b""
+        packed = size + b"\x00" + block[:1] + rest
+        out += [struct.pack(">I", len(packed)), packed]
+    return b"".join(out)
+
+
+def lzf_blocks(data: bytes, block_bytes: int = 700) -> bytes:
+    """Blocks of LZFOutputStream: as they are, and as literals of 32 bytes, in turn."""
+    out = []
+    for number, start in enumerate(range(0, len(data), block_bytes)):
+        block = data[start : start + block_bytes]
+        if number % 2 == 0:
+            out += [struct.pack(">2sBH", b"ZV", 0, len(block)), block]
+            continue
+        pieces = [block[at : at + 32] for at in range(0, len(block), 32)]
+        packed = b"".join(bytes([len(piece) - 1]) + piece for piece in pieces)
+        out += [struct.pack(">2sBHH", b"ZV", 1, len(packed), len(block)), packed]
+    return b"".join(out)

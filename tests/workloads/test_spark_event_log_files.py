@@ -1,23 +1,33 @@
 """Finding and decompressing logs: codecs, rolling directories, torn, compacted and zipped logs."""
 
+import bz2
 import gzip
+import io
+import json
+import lzma
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
 import pytest
 import zstandard
 
 from parcae.base.errors import FormatError
+from parcae.base.lz import DamagedBlock, lzf_block, snappy_block
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
-from parcae.workloads.spark_log.files import find_logs
+from parcae.workloads.spark_log.files import find_logs, read_lines
 from parcae.workloads.spark_log.run import read_spark_run
+from tests.conftest import shared_case, shared_data
 from tests.workloads.spark_log_builder import (
     application_start,
     executor,
     lz4_blocks,
+    lzf_blocks,
     small_log,
+    snappy_blocks,
     sql_end,
     sql_start,
     stage_info,
@@ -56,6 +66,12 @@ def _rolling(folder: Path, data: bytes, parts: int = 3) -> Path:
         # Blocks that are stored: the first read of the file gives a single byte.
         ("app-1.gz", lambda data: gzip.compress(data, 0)),
         ("app-1", lambda data: b" " * 20 + data),
+        ("app-1.snappy", snappy_blocks),
+        ("app-1.snappy", lambda data: snappy_blocks(data[:900]) + snappy_blocks(data[900:])),
+        ("app-1.lzf", lzf_blocks),
+        ("app-1.bz2", lambda data: bz2.compress(data[:900]) + bz2.compress(data[900:])),
+        ("app-1.xz", lambda data: lzma.compress(data) + bytes(512)),
+        ("app-1.lz4", lz4.frame.compress),
     ],
 )
 def test_every_compression_reads_the_same(  # type: ignore[no-untyped-def]
@@ -245,7 +261,10 @@ def test_the_last_part_of_a_rolling_log_may_be_empty_or_cut(tmp_path: Path) -> N
     assert (workload.weights, _CUT in report.notes) == ((11.0,), True)
 
 
-@pytest.mark.parametrize("pack", [zstandard.compress, lz4_blocks, gzip.compress])
+@pytest.mark.parametrize(
+    "pack",
+    [zstandard.compress, lz4_blocks, gzip.compress, snappy_blocks, lzf_blocks, lzma.compress],
+)
 def test_a_truncated_compressed_log_gives_what_it_contains(  # type: ignore[no-untyped-def]
     tmp_path: Path, pack
 ) -> None:
@@ -256,15 +275,61 @@ def test_a_truncated_compressed_log_gives_what_it_contains(  # type: ignore[no-u
     assert 200 < weights[0] < 400
 
 
-def test_a_rolling_log_that_is_compacted_or_has_a_gap_is_refused(tmp_path: Path) -> None:
-    log = _rolling(tmp_path, small_log())
-    part = log / "events_2_app-1.zstd"
-    compact = part.rename(log / f"{part.name}.compact")
-    with pytest.raises(FormatError, match=rf"was compacted \({compact.name}\), which drops the"):
+def test_absent_parts_of_a_rolling_log_are_noted(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log(runs=12), parts=6)
+    (log / "events_6_app-1.zstd").rename(log / "events_9_app-1.zstd")
+    workload, report = read_spark_event_logs([log])
+    assert workload.weights == (12.0,)
+    assert f"{log} lacks parts [6, 7, 8]: Spark may skip a number" in " ".join(report.notes)
+    (log / "events_1_app-1.zstd").unlink()
+    notes = find_logs([log]).notes
+    assert notes[0].startswith(f"{log} begins with part 2: the parts before it are absent")
+
+
+def test_parts_may_be_numbered_from_0_and_none_is_there_twice(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log(runs=12), parts=2)
+    (log / "events_1_app-1.zstd").rename(log / "events_0_app-1.zstd")
+    (log / "events_2_app-1.zstd").rename(log / "events_1_app-1.zstd")
+    workload, report = read_spark_event_logs([log])
+    assert workload.weights == (12.0,)
+    assert not any(str(log) in note for note in report.notes)
+    (log / "events_1_app-1").touch()
+    with pytest.raises(FormatError, match=r"the part events_1_app-1\S* is there twice"):
         find_logs([log])
-    compact.unlink()
-    with pytest.raises(FormatError, match="parts \\[2\\] are missing"):
-        find_logs([log])
+
+
+def test_a_compacted_log_begins_with_the_file_that_was_made_of_its_first_parts(
+    tmp_path: Path,
+) -> None:
+    log = _rolling(tmp_path, small_log(runs=12), parts=4)
+    # Spark deletes the parts that it compacted later: one of them is still there.
+    compacted = zstandard.compress(small_log(runs=0))
+    (log / "events_2_app-1.zstd.compact").write_bytes(compacted)
+    (log / "events_1_app-1.zstd").unlink()
+    [source], notes = find_logs([log]).sources, find_logs([log]).notes
+    names = ["events_2_app-1.zstd.compact", "events_3_app-1.zstd", "events_4_app-1.zstd"]
+    assert [part.name for part in source.parts] == names
+    assert notes[0].startswith(f"{log} was compacted up to part 2: the jobs that had ended by then")
+    assert _weights(log) == (6.0,)
+
+
+def test_hourly_files_are_one_log_of_which_the_plain_file_is_the_newest(tmp_path: Path) -> None:
+    data = small_log(runs=9, start=application_start("app-d"))
+    data = data.replace(b'"SparkListenerLogStart"', b'"DBCEventLoggingListenerMetadata"')
+    lines = data.splitlines(keepends=True)
+    names = ["eventlog-2026-01-05--10-00.gz", "eventlog-2026-01-05--11-00.gz", "eventlog"]
+    folder = tmp_path / "7"
+    folder.mkdir()
+    for number, name in enumerate(names):
+        content = b"".join(lines[number * 30 : (number + 1) * 30 if number < 2 else None])
+        (folder / name).write_bytes(gzip.compress(content) if "gz" in name else content)
+    for given in ([folder], [folder / name for name in sorted(names)]):
+        workload, report = read_spark_event_logs(given)
+        assert (workload.weights, report.num_files) == ((9.0,), 3)
+        assert workload.provenance["spark_versions"] == "4.0.0"
+    with tarfile.open(tmp_path / "logs.tar", "w") as archive:
+        archive.add(folder, "cluster/7")
+    assert _weights(tmp_path / "logs.tar") == (9.0,)
 
 
 def test_parts_of_rolling_logs_that_are_given_one_by_one_are_one_log_each(tmp_path: Path) -> None:
@@ -275,8 +340,6 @@ def test_parts_of_rolling_logs_that_are_given_one_by_one_are_one_log_each(tmp_pa
     workload, report = read_spark_event_logs(parts)
     assert (workload.weights, report.num_files) == ((14.0,), 12)
     assert "Left out 2 first runs" in " ".join(report.notes)
-    with pytest.raises(FormatError, match=r"events_2_app-1.zstd: parts \[1\] are missing"):
-        read_spark_event_logs([log / "events_2_app-1.zstd"])
 
 
 def test_rolling_logs_that_cannot_be_read_do_not_stop_the_import_of_a_folder(
@@ -284,7 +347,7 @@ def test_rolling_logs_that_cannot_be_read_do_not_stop_the_import_of_a_folder(
 ) -> None:
     (tmp_path / "app-2").write_bytes(small_log(runs=2))
     log = _rolling(tmp_path, small_log())
-    (log / "events_1_app-1.zstd").write_bytes(b"\x82SNAPPY\x00rest")
+    (log / "events_1_app-1.zstd").write_bytes(b"PAR1rest")
     forbidden = tmp_path / "eventlog_v2_app-3"
     forbidden.mkdir()
     iterdir = Path.iterdir
@@ -298,7 +361,7 @@ def test_rolling_logs_that_cannot_be_read_do_not_stop_the_import_of_a_folder(
     workload, report = read_spark_event_logs([tmp_path])
     assert workload.weights == (2.0,)
     left_out = [note for note in report.notes if note.startswith("Left out ")][:2]
-    assert "events_1_app-1.zstd: snappy data cannot be read" in left_out[0]
+    assert "events_1_app-1.zstd: this is a table (Parquet)" in left_out[0]
     assert f"Permission denied: '{forbidden}'" in left_out[1]
 
 
@@ -311,24 +374,110 @@ def test_a_zip_download_is_read(tmp_path: Path) -> None:
     assert _weights(tmp_path / "download.zip") == (7.0,)
 
 
-def test_snappy_and_foreign_files_are_refused_with_a_remedy(tmp_path: Path) -> None:
-    (tmp_path / "log.snappy").write_bytes(b"\x82SNAPPY\x00rest")
-    with pytest.raises(FormatError, match=r"snappy data cannot be read; .*codec=zstd"):
-        find_logs([tmp_path / "log.snappy"])
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_a_tar_archive_is_read_however_it_is_compressed(tmp_path: Path, mode: str) -> None:
+    log = _rolling(tmp_path, small_log(runs=2))
+    path = tmp_path / "logs.tar"
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        archive.add(log, "a/eventlog_v2_app-1")
+        info = tarfile.TarInfo("a/app-2")
+        info.size = len(content := small_log(runs=5))
+        archive.addfile(info, io.BytesIO(content))
+    assert _weights(path) == (7.0,)
+    packed = path.read_bytes()
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(FormatError, match=r"logs.tar"):
+        find_logs([path])
+
+
+def test_a_header_of_a_tar_archive_cannot_fill_the_memory(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("app-1")
+    info.pax_headers = {"comment": "x" * 3_000_000}
+    with tarfile.open(tmp_path / "logs.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info)
+    with pytest.raises(FormatError, match="a header of more than 1 MiB"):
+        find_logs([tmp_path / "logs.tar"])
+
+
+def test_foreign_files_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    event = json.dumps(small_log().splitlines()[0].decode())
+    (tmp_path / "log.json").write_text(f'{{"date":1700000000.1,"log":{event}}}\n')
+    with pytest.raises(FormatError, match=r"text in a field 'log'.*jq -r '\.\[\"log\"\]'"):
+        find_logs([tmp_path / "log.json"])
     (tmp_path / "log.csv").write_text("a,b\n")
     with pytest.raises(FormatError, match="does not begin like a Spark event log"):
         find_logs([tmp_path / "log.csv"])
     with pytest.raises(FormatError, match="no such file"):
         find_logs([tmp_path / "absent"])
-    for stub in (b"", b"\n", b"{", b"\x28\xb5\x2f\xfd", b"LZ4Block", b"\x1f\x8b", b"PK\x03\x04"):
+    for stub in (
+        b"",
+        b"\n",
+        b"{",
+        b"\x28\xb5\x2f\xfd",
+        b"LZ4Block",
+        b"\x1f\x8b",
+        b"PK\x03\x04",
+        b"BZh9",
+        b"ZV",
+    ):
         (tmp_path / "stub").write_bytes(stub)
         with pytest.raises(FormatError, match="stub"):
             read_spark_event_logs([tmp_path / "stub"])
 
 
-def test_damaged_compressed_data_is_refused(tmp_path: Path) -> None:
-    packed = bytearray(lz4_blocks(small_log(runs=4)))
-    packed[760] ^= 0xFF
+@pytest.mark.parametrize(
+    ("pack", "at"), [(lz4_blocks, 760), (snappy_blocks, 20), (lzf_blocks, 705), (bz2.compress, 90)]
+)
+def test_damaged_compressed_data_is_refused(  # type: ignore[no-untyped-def]
+    tmp_path: Path, pack, at: int
+) -> None:
+    packed = bytearray(pack(small_log(runs=4)))
+    packed[at] ^= 0xFF
     (tmp_path / "log").write_bytes(bytes(packed))
     with pytest.raises(FormatError):
         read_spark_event_logs([tmp_path / "log"])
+
+
+def test_blocks_of_snappy_and_lzf_repeat_what_came_before() -> None:
+    assert snappy_block(b"\x09\x08abc\x09\x03", 9) == b"abcabcabc"
+    assert snappy_block(b"\x06\x08abc\x0a\x03\x00", 9) == b"abcabc"
+    assert lzf_block(b"\x02abc\x80\x02", 9) == b"abcabcabc"
+    # Too large, a copy from before the block, one of nothing, and a block that ends too early.
+    for damaged in (
+        b"\x0a\x08abc",
+        b"\x09\x08abc\x09\x04",
+        b"\x03\x08abc\x05\x00",
+        b"\x09\x08abc\x09",
+    ):
+        with pytest.raises(DamagedBlock):
+            snappy_block(damaged, 9)
+    for damaged in (b"\x02abc\x80\x03", b"\x02abc\x80", b"\x02ab", b"\x02abc"):
+        with pytest.raises(DamagedBlock):
+            lzf_block(damaged, 9)
+
+
+@pytest.mark.parametrize(
+    "name", ["lzf/local-1795855431975.lzf", "snappy/local-1795855423886.snappy"]
+)
+def test_logs_that_spark_compressed_are_whole(name: str) -> None:
+    [source] = find_logs([shared_data(f"real-logs/own/codec_{name}")]).sources
+    lines = [line for line, _ in read_lines(source.parts[0])]
+    assert len(lines) > 100
+    assert all(json.loads(line)["Event"] for line in lines)
+    assert b"SparkListenerApplicationEnd" in lines[-1]
+
+
+def test_hours_and_skipped_numbers_of_real_platforms() -> None:
+    path = shared_case("01-hourly-folder")
+    workload, report = read_spark_event_logs([path], recorded=True)
+    assert (len(workload.jobs), workload.num_stages, workload.num_tasks) == (4, 4, 14)
+    assert sum(job.work_ms for job in workload.jobs) == 12_000
+    assert (report.num_files, workload.provenance["spark_versions"]) == (3, "3.4.1")
+    assert workload.faults is not None
+    assert workload.faults.executor_cores == 2
+    path = shared_case("07-part-number-skipped")
+    workload, report = read_spark_event_logs([path], recorded=True)
+    assert (len(workload.jobs), workload.num_tasks) == (4, 16)
+    assert "lacks parts [2]" in " ".join(report.notes)
+    logged = read_spark_event_logs([shared_data("real-logs/rapids/db_sim_eventlog")])[0]
+    assert (len(logged.jobs), logged.num_tasks) == (1, 2_801)

@@ -2,9 +2,9 @@
 
 A file may be anything: a pipe that never ends, a few kilobytes that decompress to terabytes, a
 list that is nested a million times, a number of 5,000 digits. What is read here is a regular file
-(never a pipe, except for secrets), decompressed by its first bytes (gzip, zstd, Spark's
-lz4), and bounded: `MAX_FILE_BYTES` for what is read as a whole, `MAX_LINE_BYTES` for one line of
-what is read as a stream. Every error is one line that names the file.
+(never a pipe, except for secrets), decompressed by its first bytes (`parcae.base.codecs`), and
+bounded: `MAX_FILE_BYTES` for what is read as a whole, `MAX_LINE_BYTES` for one line of what is read
+as a stream. Every error is one line that names the file.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import json
 import math
 import os
 import select
+import tarfile
 import zipfile
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from parcae.base.codecs import GZIP_MAGIC, ByteStream, decompressed_chunks
 from parcae.base.errors import FormatError
@@ -37,8 +38,12 @@ _SHORT_BYTES = 64 * 1024
 _WRITER_S = 10.0
 #: An archive has at most this many members.
 MAX_MEMBERS = 100_000
+_TAR_MAGIC = slice(257, 262)
+#: The header of a member of a tar archive has at most this many bytes.
+_HEADER_BYTES = BYTES_PER_MIB
 #: What libraries raise on damaged archives and members of archives.
-_DAMAGED_ZIP = (
+_DAMAGED_ARCHIVE = (
+    tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -156,15 +161,15 @@ class Counting:
 
 @contextmanager
 def archive_errors(label: str) -> Iterator[None]:
-    """Turn what libraries raise on a damaged zip archive into errors of the file `label`."""
+    """Turn what libraries raise on a damaged archive into errors of the file `label`."""
     try:
         yield
-    except (OSError, *_DAMAGED_ZIP) as error:
+    except (OSError, *_DAMAGED_ARCHIVE) as error:
         # An error of the system about a file says which; one about a damaged offset does not.
         if isinstance(error, OSError) and error.filename is not None:
             raise
         reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise FormatError(f"{label}: damaged zip archive ({reason}); download it again") from None
+        raise FormatError(f"{label}: damaged archive ({reason}); download it again") from None
 
 
 def members(path: Path) -> list[zipfile.ZipInfo]:
@@ -182,6 +187,80 @@ def open_member(path: Path, name: str) -> BinaryIO:
     check_regular(path)
     with archive_errors(f"{path}!{name}"):
         return cast("BinaryIO", zipfile.ZipFile(path).open(name))
+
+
+def is_tar(path: Path) -> bool:
+    """Whether a file is a tar archive, compressed or not."""
+    head = b""
+    with open_file(path) as stream:
+        for piece in decompressed_chunks(stream, str(path)):
+            head += piece
+            if len(head) >= _TAR_MAGIC.stop:
+                break
+    return head[_TAR_MAGIC] == b"ustar"
+
+
+class TarMember(NamedTuple):
+    """A file of a tar archive, with its size in bytes."""
+
+    name: str
+    size: int
+    content: ByteStream
+
+
+def tar_members(path: Path) -> Generator[TarMember, None, None]:
+    """Yield the files of a tar archive, which is decompressed as it is read.
+
+    The content of a file is there until the next one is asked for.
+    """
+    with open_file(path) as stream:
+        unpacked = _Unpacked(decompressed_chunks(stream, str(path)), path)
+        reading = archive_errors(str(path))
+        with reading, tarfile.open(fileobj=cast("Any", unpacked), mode="r|") as archive:
+            for _ in range(MAX_MEMBERS):
+                info = archive.next()
+                if info is None:
+                    return
+                # Its content is read or passed over, and then a header.
+                unpacked.left += info.size + _HEADER_BYTES
+                if info.isreg():
+                    content = cast("ByteStream", archive.extractfile(info))
+                    yield TarMember(info.name, info.size, content)
+    raise FormatError(f"{path}: more than {MAX_MEMBERS:,} files")
+
+
+@contextmanager
+def open_tar_member(path: Path, name: str) -> Iterator[ByteStream]:
+    """Open a file of a tar archive, which is decompressed up to it."""
+    with closing(tar_members(path)) as found:
+        for member in found:
+            if member.name == name:
+                yield member.content
+                return
+    raise FormatError(f"{path}!{name}: this file is not in the archive; download it again")
+
+
+class _Unpacked:
+    """The content of a tar archive; no more than `left` bytes, since headers are kept in memory."""
+
+    def __init__(self, pieces: Iterator[bytes], path: Path) -> None:
+        self.left = 2 * _HEADER_BYTES
+        self._pieces = pieces
+        self._path = path
+        self._piece = b""
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        """Read up to `size` bytes."""
+        if self._at >= len(self._piece):
+            self._piece = next(self._pieces, b"")
+            self._at = 0
+        found = self._piece[self._at : self._at + size]
+        self._at += len(found)
+        self.left -= len(found)
+        if self.left < 0:
+            raise FormatError(f"{self._path}: damaged archive (a header of more than 1 MiB)")
+        return found
 
 
 def read_member(path: Path, name: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:

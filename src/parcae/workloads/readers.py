@@ -93,7 +93,7 @@ def guess_format(path: Path) -> FileKind | None:
 
 
 def first_bytes(path: Path) -> bytes:
-    """The first 64 KiB of a file, decompressed if it is gzip, zstd or Spark's lz4."""
+    """The first 64 KiB of a file, decompressed."""
     return first_of(chunks(path), _HEAD_BYTES)
 
 
@@ -324,7 +324,7 @@ def _table_reader(format_name: str, called: str, ending: str) -> Reader:
 _READERS = (
     Reader(
         "spark-events",
-        "Import Spark event logs (Spark 1.3 to 4.x; plain, zstd, lz4 or gzip; rolling; cut off).",
+        "Import Spark event logs (Spark 1.3 to 4.x; in all codecs; rolling; hourly; cut off).",
         "Event logs, rolling log folders, or folders of them.",
         "/var/log/spark-events -o mine.parcae",
         "parcae.workloads.spark_log.event_log:read_spark_event_logs",

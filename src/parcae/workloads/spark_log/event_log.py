@@ -221,9 +221,9 @@ def read_spark_event_logs(
     tasks (about 70 bytes each, for one application at a time), not with the size of the log.
 
     Args:
-        paths: event logs: files (plain, zstd, lz4 or gzip; complete, or truncated `.inprogress`),
-            rolling `eventlog_v2_` directories, zip downloads of the history server, or folders that
-            contain any of them.
+        paths: event logs: files (in any codec; complete, or truncated `.inprogress`), rolling
+            `eventlog_v2_` directories, folders of hourly files, zip downloads of the history
+            server, tar archives, or folders that contain any of them.
         name: name of the workload.
         key: the Spark property that names recurring jobs (set with `sc.setLocalProperty`). Jobs
             without it are left out, and do not count as warming up an executor (most of them read
@@ -242,7 +242,7 @@ def read_spark_event_logs(
         The workload and the import report.
 
     Raises:
-        FormatError: no event log; a damaged, compacted or incomplete log; too many unreadable
+        FormatError: no event log; a damaged or incomplete log; too many unreadable
             lines; or no completed job in any of the logs.
 
     Example: `workload, report = read_spark_event_logs([Path("/tmp/spark-events")])`.

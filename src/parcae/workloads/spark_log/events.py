@@ -451,6 +451,7 @@ def _statement(data: Any) -> Statement:
 _SQL = b"org.apache.spark.sql.execution.ui."
 _THRIFT = b"org.apache.spark.sql.hive.thriftserver.ui."
 _PARSERS: dict[bytes, Callable[[Any], Event]] = {
+    b"DBCEventLoggingListenerMetadata": lambda data: LogStart(str(data.get("Spark Version", ""))),
     b"SparkListenerLogStart": lambda data: LogStart(str(data.get("Spark Version", ""))),
     b"SparkListenerApplicationStart": _application_start,
     b"SparkListenerApplicationEnd": lambda data: ApplicationEnd(_integer(data["Timestamp"])),

@@ -1,32 +1,39 @@
-"""Finds Spark event logs: files, rolling v2 directories, folders, zip files of the history
-server.
+"""Finds Spark event logs: files, logs in parts, folders, and zip and tar archives of them.
+
+Spark's rolling logs have numbered parts, and logs of Databricks a part for every hour.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
-from parcae.base.codecs import decompressed_chunks
+from parcae.base.codecs import ByteStream, decompressed_chunks
 from parcae.base.errors import FormatError
 from parcae.base.loader import (
     Counting,
     archive_errors,
+    is_tar,
     members,
     open_file,
     open_member,
+    open_tar_member,
     split_lines,
+    tar_members,
 )
 from parcae.workloads.readers import first_of
 from parcae.workloads.spark_log.events import ApplicationStart, parse_event
 
 ROLLING_FILE = re.compile(r"^events_(\d+)_")
+#: On Databricks the newest events are in `eventlog`, those before in `eventlog-DATE--HH-MM.gz`.
+HOURLY_FILE = re.compile(r"^eventlog(?:-(\d{4}-\d\d-\d\d--\d\d-\d\d))?(?:\.[a-z0-9]{1,8})?$")
 EVENT_START = re.compile(rb'^\s*\{\s*"Event"\s*:')
+#: An event as the text of a field, as log shippers write it.
+_WRAPPED_EVENT = re.compile(rb'"([\w.@-]{1,40})"\s*:\s*"\s*\{\s*\\"Event\\"')
 # As many missing parts are named in a message.
 _SHOWN_MISSING = 5
 ZIP_MAGIC = b"PK\x03\x04"
@@ -34,7 +41,7 @@ _APPLICATION_START = b"SparkListenerApplicationStart"
 #: Spark writes the start of an application among the first events; only these are searched.
 _HEAD_LINES = 1_000
 #: As many bytes of a file say whether it begins like an event log.
-_HEAD_BYTES = 200
+_HEAD_BYTES = 2_000
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
             )
         try:
             if parts:
-                sources.append(_rolling_log(path.name, str(path), map(_part, parts)))
+                sources.append(_log_in_parts(path.name, str(path), map(_part, parts), notes))
             else:
                 sources += _logs_at(path, notes)
         except OSError as error:
@@ -115,21 +122,37 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
 
 
 def _by_log(paths: Sequence[Path]) -> dict[Path, list[Path]]:
-    """The paths, each with the parts of its log if it is the first part of a rolling log.
+    """The paths, each with the parts of its log if it is the first part of a log in parts.
 
     Further parts are no paths of their own.
     """
     by_log: dict[Path, list[Path]] = {}
     first_of: dict[tuple[Path, str], Path] = {}
     # Shells list part 10 before part 2.
-    for path in sorted(dict.fromkeys(paths), key=lambda path: _number(path.name)):
-        if _number(path.name) > 0 and path.is_file():
-            # Behind the application's id there may be the name of a codec, or "compact".
-            log = path.parent, ROLLING_FILE.sub("", path.name).partition(".")[0]
-            by_log.setdefault(first_of.setdefault(log, path), []).append(path)
+    for path in sorted(dict.fromkeys(paths), key=lambda path: _place(path.name)):
+        log = _log_of(path.name)
+        if log and path.is_file():
+            by_log.setdefault(first_of.setdefault((path.parent, log), path), []).append(path)
         else:
             by_log[path] = []
     return by_log
+
+
+def _log_of(name: str) -> str:
+    """What the names of a log's parts have in common; "" for the name of no part."""
+    if ROLLING_FILE.match(name):
+        # Behind the application's id there may be the name of a codec, or "compact".
+        return ROLLING_FILE.sub("", name).partition(".")[0]
+    return "eventlog" if HOURLY_FILE.match(name) else ""
+
+
+def _place(name: str) -> tuple[int, bool, str]:
+    """The place of a part in its log: its number and whether it was compacted, or its hour."""
+    if rolling := ROLLING_FILE.match(name):
+        # Spark compacts the parts up to a number into one file of this number.
+        return int(rolling[1]), name.endswith(".compact"), ""
+    hourly = HOURLY_FILE.match(name)
+    return 0, False, "" if hourly is None else hourly[1] or "newest"
 
 
 def _resolved_parts(source: LogSource) -> tuple[tuple[Path, str | None], ...]:
@@ -192,7 +215,12 @@ def _application_start(source: LogSource) -> ApplicationStart | None:
 def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
     """The logs in a folder and its subfolders; adds a note for each file that is not a log."""
     sources: list[LogSource] = []
-    for path in sorted(folder.iterdir()):
+    children = sorted(folder.iterdir())
+    hourly = [path for path in children if HOURLY_FILE.match(path.name) and path.is_file()]
+    if len(hourly) > 1:
+        sources.append(_log_in_parts(folder.name, str(folder), map(_part, hourly), notes))
+        children = [path for path in children if path not in hourly]
+    for path in children:
         # Checksums, marker files and status files of rolling logs are no logs.
         if path.name.startswith((".", "_", "appstatus_")) or path.suffix == ".crc":
             continue
@@ -218,75 +246,93 @@ def _logs_at(path: Path, notes: list[str]) -> list[LogSource]:
     if path.is_dir():
         parts = [_part(child) for child in path.iterdir() if ROLLING_FILE.match(child.name)]
         if parts:
-            return [_rolling_log(path.name, str(path), parts)]
+            return [_log_in_parts(path.name, str(path), parts, notes)]
         return _logs_in_folder(path, notes)
-    with open_file(path) as stream:
-        if stream.read(4) == ZIP_MAGIC:
-            return _logs_in_zip(path)
+    if _is_zip(path):
+        # The History Server gives logs so (`/api/v1/applications/<id>/logs`).
+        found = [LogPart(path, info.compress_size, info.filename) for info in members(path)]
+        return _logs_in_archive(path, found, notes)
+    if is_tar(path):
+        found = [LogPart(path, member.size, member.name) for member in tar_members(path)]
+        return _logs_in_archive(path, found, notes)
     part = _part(path)
     _check_is_log(part)
     return [LogSource(path.name, (part,))]
 
 
-def _logs_in_zip(path: Path) -> list[LogSource]:
-    """The logs of a zip archive from the history server (`/api/v1/applications/<id>/logs`)."""
-    rolling: dict[str, list[LogPart]] = {}
+def _is_zip(path: Path) -> bool:
+    with open_file(path) as stream:
+        return stream.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+
+
+def _logs_in_archive(path: Path, parts: Iterable[LogPart], notes: list[str]) -> list[LogSource]:
+    """The logs of a zip or tar archive."""
+    in_parts: dict[str, list[LogPart]] = {}
     sources: list[LogSource] = []
-    for info in members(path):
-        part = LogPart(path, info.compress_size, info.filename)
-        if ROLLING_FILE.match(part.name):
-            rolling.setdefault(str(PurePosixPath(info.filename).parent), []).append(part)
+    for part in parts:
+        if _log_of(part.name):
+            in_parts.setdefault(str(PurePosixPath(str(part.member)).parent), []).append(part)
         elif not part.name.startswith((".", "appstatus_")):
             _check_is_log(part)
             sources.append(LogSource(part.name, (part,)))
     sources += [
-        _rolling_log(folder, f"{path}!{folder}", parts) for folder, parts in rolling.items()
+        _log_in_parts(folder, f"{path}!{folder}", parts, notes)
+        for folder, parts in in_parts.items()
     ]
     if not sources:
-        raise FormatError(f"{path}: the zip archive contains no Spark event log")
+        raise FormatError(f"{path}: the archive contains no Spark event log")
     return sources
 
 
-def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
-    """A rolling log with its parts in order of their numbers.
+def _log_in_parts(name: str, label: str, parts: Iterable[LogPart], notes: list[str]) -> LogSource:
+    """A log with its parts in order; adds a note on those that are absent.
 
-    Refuses an incomplete or compacted log, and one whose first part is no log or cannot be opened.
+    Refuses one that has a part twice, or whose first part is no log or cannot be opened.
     """
-    by_number = sorted(parts, key=lambda part: _number(part.name))
-    compacted = [part.name for part in by_number if part.name.endswith(".compact")]
-    if compacted:
+    in_order = sorted(parts, key=lambda part: _place(part.name))
+    places = [_place(part.name) for part in in_order]
+    twice = [
+        part.name for part, a, b in zip(in_order[1:], places, places[1:], strict=False) if a == b
+    ]
+    if twice:
         raise FormatError(
-            f"{label}: the log was compacted ({compacted[0]}), "
-            "which drops the events of finished jobs; import logs that were never compacted "
-            "(spark.history.fs.eventLog.rolling.maxFilesToRetain high enough)"
+            f"{label}: the part {twice[0]} is there twice; give the folder of one log"
         )
-    numbers = [_number(part.name) for part in by_number]
-    # A rolling log starts with part 1 and has no gaps.
-    if numbers != list(range(1, len(numbers) + 1)):
-        # Among this many numbers, one is missing; the last one may be as large as a name can say.
-        candidates = range(1, min(numbers[-1], len(numbers) + _SHOWN_MISSING) + 1)
-        missing = sorted(set(candidates) - set(numbers))[:_SHOWN_MISSING]
-        what = (
-            f"parts {missing} are missing" if missing else f"part numbers {numbers[:9]} occur twice"
+    # Like Spark, which deletes them later.
+    first = max((at for at, (_, is_compact, _) in enumerate(places) if is_compact), default=0)
+    numbers = [number for number, _, _ in places[first:]]
+    if places[first][1]:
+        notes.append(
+            f"{label} was compacted up to part {numbers[0]}: the jobs that had ended by then are "
+            "not in it (spark.history.fs.eventLog.rolling.maxFilesToRetain keeps more)."
         )
-        raise FormatError(
-            f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; "
-            "copy the whole directory"
+    elif numbers[0] > 1:
+        notes.append(
+            f"{label} begins with part {numbers[0]}: the parts before it are absent, and the jobs "
+            "in them."
         )
-    _check_is_log(by_number[0])
-    return LogSource(name, tuple(by_number))
-
-
-def _number(name: str) -> int:
-    """The number of a part of a rolling log by its file name; 0 if it is none."""
-    match = ROLLING_FILE.match(name)
-    return int(match.group(1)) if match else 0
+    # The last number may be as large as a name can say.
+    gaps = range(numbers[0], min(numbers[-1], numbers[0] + len(numbers) + _SHOWN_MISSING))
+    if absent := sorted(set(gaps) - set(numbers))[:_SHOWN_MISSING]:
+        notes.append(
+            f"{label} lacks parts {absent}: Spark may skip a number (SPARK-45669); if the parts "
+            "were lost, so were their events."
+        )
+    _check_is_log(in_order[first])
+    return LogSource(name, tuple(in_order[first:]))
 
 
 def _check_is_log(part: LogPart) -> None:
     with open_part(part) as stream:
         head = first_of(_pieces(Counting(stream, None), part.label), _HEAD_BYTES)
     if not EVENT_START.match(head):
+        if wrapped := _WRAPPED_EVENT.search(head):
+            field = wrapped[1].decode()
+            raise FormatError(
+                f"{part.label}: its lines hold the events as text in a field {field!r}, as log "
+                f"shippers such as Fluent Bit write them; unwrap them first: "
+                f"jq -r '.[\"{field}\"]' FILE > events"
+            )
         what = "is empty" if not head else "does not begin like a Spark event log"
         raise FormatError(
             f"{part.label} {what}; "
@@ -294,12 +340,14 @@ def _check_is_log(part: LogPart) -> None:
         )
 
 
-def open_part(part: LogPart) -> BinaryIO:
+def open_part(part: LogPart) -> AbstractContextManager[ByteStream]:
     """Open a part for reading its stored bytes."""
     try:
         if part.member is None:
             return open_file(part.path)
-        return open_member(part.path, part.member)
+        if _is_zip(part.path):
+            return open_member(part.path, part.member)
+        return open_tar_member(part.path, part.member)
     except OSError as error:
         raise FormatError(f"{part.label}: cannot be opened ({error})") from error
 

@@ -299,7 +299,7 @@ def _downloaded(
         try:
             find_logs([path])
             logs.append(path)
-        # For example a compacted log, which the server gives like any other.
+        # For example the log of an application that wrote no event.
         except FormatError as error:
             notes.append(f"Left out {str(error).replace(f'{folder}/', '')}.")
     if not logs:
