@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.spark.java import compiled
+from parcae.spark.home import find_spark
+from tests.spark.java import plugin_and_tests
 from tests.spark.machine import Machine, start_machine
 
 #: Most JVMs of the tests live for seconds: the optimizing compiler costs more than it saves.
@@ -21,9 +22,9 @@ def _short_lived_jvms() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+def class_path() -> str:
     """The compiled plugin with its tests, and Spark's jars."""
-    return compiled(tmp_path_factory.mktemp("classes"))
+    return ":".join(map(str, [*plugin_and_tests(), find_spark().jars / "*"]))
 
 
 @pytest.fixture(scope="session")

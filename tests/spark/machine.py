@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,13 @@ import pytest
 from benchmarks.spark.queries import LOGGING
 
 from parcae.base.errors import ConfigError
-from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_folder
-from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from parcae.spark.home import SparkHome, find_spark
+from tests.spark.java import plugin_and_tests
 
 #: A line of a stack trace in the plugin (not in the jobs of the tests), or an error that it logs.
 _OURS = re.compile(
     r"^\s+at parcae\.spark\.(?!Workouts|Replay)|^ERROR parcae|^(ERROR|FATAL) .*Parcae", re.MULTILINE
 )
-
-
-def wait_until(holds: Callable[[], object], timeout_s: float = 30.0) -> None:
-    """Wait until the condition holds; fail if it does not hold in time."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
 
 
 class Machine:
@@ -40,13 +31,7 @@ class Machine:
         self.spark = spark
         self.folder = folder
         self.log = folder / "spark.log"
-        classes = folder / "classes"
-        classes.mkdir()
-        self.jar = build_plugin(spark)
-        sources = [
-            path for path in java_sources(plugin_folder() / "tests") if path.name == "Workouts.java"
-        ]
-        compile_java(sources, classes, f"{self.jar}:{spark.jars}/*")
+        self.jar, classes = plugin_and_tests()
         logging = folder / "log4j2.properties"
         logging.write_text(LOGGING.format(path=self.log).replace("%d ", ""))
         options = f"-Dlog4j2.configurationFile={logging} -XX:TieredStopAtLevel=1"
@@ -152,7 +137,6 @@ def start_machine(folder: Path) -> Machine:
     """Start the JVM; the test is skipped without a JDK or PySpark."""
     pytest.importorskip("pyspark")
     try:
-        find_jdk_tool("javac")
         return Machine(find_spark(), folder)
     except ConfigError as error:
         pytest.skip(str(error))

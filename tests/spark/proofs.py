@@ -20,7 +20,8 @@ from parcae.spark.home import SparkHome
 from parcae.spark.launch import environment
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
-from tests.spark.machine import Machine, wait_until
+from tests.conftest import wait_until
+from tests.spark.machine import Machine
 from tests.spark.standalone import EXECUTOR_MEMORY_MB, standalone_cluster
 from tests.spark.test_guest import Queries
 

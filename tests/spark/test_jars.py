@@ -50,10 +50,10 @@ def make_spark(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="module")
 def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The plugin's jar for the installed Spark."""
-    path = tmp_path_factory.mktemp("jar") / jar_name(find_spark().scala)
-    compile_plugin(find_spark(), path)
-    return path
+    """The plugin's jar for the installed Spark, compiled in an empty cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        return build_plugin(find_spark())
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,24 @@ def test_a_jar_says_what_it_was_made_from(jar: Path) -> None:
 
 
 @needs_spark
+def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(
+    jar: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spark = find_spark()
+    assert jar.name.startswith(f"parcae-spark_{spark.scala}-")
+    names = set(zipfile.ZipFile(jar).namelist())
+    assert not any(name.startswith("META-INF/services") for name in names)
+    built = jar.stat().st_mtime_ns
+    monkeypatch.setenv("XDG_CACHE_HOME", str(jar.parents[2]))
+    assert build_plugin(spark) == jar
+    assert jar.stat().st_mtime_ns == built
+    assert [path.name for path in jar.parent.iterdir()] == [jar.name]
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "Other.java").write_text("class Other {}")
+    assert sources_hash(tmp_path) != sources_hash(plugin_folder())
+
+
+@needs_spark
 def test_the_same_sources_give_the_same_jar(jar: Path, tmp_path: Path) -> None:
     again = tmp_path / jar.name
     compile_plugin(find_spark(), again)
@@ -265,6 +283,7 @@ def test_settings_of_a_jar_are_read_from_its_classes(jar: Path) -> None:
 _LINES = re.compile(r"^    (?=mkdir|javac|jar|java) *(.+)$", re.MULTILINE)
 
 
+@pytest.mark.slow  # other tests compile the same sources by the package's own command line
 @needs_spark
 def test_the_lines_of_the_plugins_readme_build_a_jar_and_run_tests(tmp_path: Path) -> None:
     lines = _LINES.findall((plugin_folder() / "README.md").read_text())

@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from typer.testing import CliRunner
 from parcae.base.errors import ConfigError
 from parcae.cli.main import app
 from parcae.spark import build as building
-from parcae.spark.build import build_plugin, plugin_folder, sources_hash
+from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import (
     CLASS_PATH,
@@ -288,28 +287,6 @@ def test_a_missing_jdk_is_said_with_what_to_install(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="apt-get install openjdk-17-jdk-headless"):
         find_jdk_tool("javac")
-
-
-@needs_spark
-def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    spark = find_spark()
-    jar = build_plugin(spark)
-    assert jar.name.startswith(f"parcae-spark_{spark.scala}-")
-    names = set(zipfile.ZipFile(jar).namelist())
-    assert "parcae/spark/ParcaePlugin.class" in names
-    assert not any(name.startswith("META-INF/services") for name in names)
-    built = jar.stat().st_mtime_ns
-    assert build_plugin(spark) == jar
-    assert jar.stat().st_mtime_ns == built
-    assert [path.name for path in jar.parent.iterdir()] == [jar.name]
-    copy = tmp_path / "sources"
-    (copy / "src").mkdir(parents=True)
-    (copy / "resources").mkdir()
-    (copy / "src" / "Other.java").write_text("class Other {}")
-    assert sources_hash(copy) != sources_hash(plugin_folder())
 
 
 @needs_spark

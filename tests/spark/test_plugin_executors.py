@@ -19,8 +19,8 @@ from parcae.base.errors import ParcaeError
 from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.launch import PluginSettings
+from tests.conftest import wait_until
 from tests.spark.fake_service import FakeService, mute
-from tests.spark.machine import wait_until
 from tests.spark.needs import needs_spark
 from tests.spark.standalone import StandaloneCluster, standalone_cluster
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import wait_until
 from tests.spark.fake_service import (
     MISBEHAVIOURS,
     FakeService,
@@ -24,7 +25,7 @@ from tests.spark.fake_service import (
     saying,
     welcome,
 )
-from tests.spark.machine import Application, Machine, wait_until
+from tests.spark.machine import Application, Machine
 
 pytestmark = pytest.mark.slow
 

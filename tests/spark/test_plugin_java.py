@@ -50,7 +50,9 @@ _DESCRIPTIONS = (
     "café\u00a0crème\u2003très\x1clong\x85",
     "#٣٤ x",
     " , , ",
-    # Long blanks need no stack, and long rows of marks no time.
+)
+#: Long blanks need no stack, and long rows of marks no time.
+_LONG = (
     f"select * from t where id = 5{20_000 * ' '}and day = 3",
     f"values (3{100_000 * ', '})",
 )
@@ -80,10 +82,10 @@ def _name_cases() -> list[dict[str, object]]:
         *((group, "", "") for group in _GROUPS),
         *((group, text, "count at x.py:3") for group in _GROUPS for text in _DESCRIPTIONS),
         ("", "", ""),
-        *(("", text, "") for text in [*_DESCRIPTIONS, *made]),
+        *(("", text, "") for text in [*_DESCRIPTIONS, *_LONG, *made]),
         *((text, text, text) for text in made),
     ]
-    queries = ("", "count at Main.scala:5", " , ", *_DESCRIPTIONS[-4:])
+    queries = ("", "count at Main.scala:5", " , ", *_DESCRIPTIONS[-2:])
     cases = list[dict[str, object]]()
     for group, description, site in texts:
         properties = {
@@ -94,7 +96,7 @@ def _name_cases() -> list[dict[str, object]]:
         }
         properties = {name: value for name, value in properties.items() if value}
         job = JobStart(0, 0, properties, (_LAST_STAGE,))
-        query = draw.choice(queries)
+        query = description if description in _LONG else draw.choice(queries)
         sql = [SqlRecord(0, 0, query, 0, read_plan({}), None)] if query else []
         for key in ("", "my.key", "spark.jobGroup.id", "spark.job.description"):
             # The reader leaves out jobs without the key; the plugin names them as without a key.

@@ -21,7 +21,7 @@ from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.archive import write_workload
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, wait_until
 from tests.service.speaking import service_of
 from tests.spark.fake_service import (
     MISBEHAVIOURS,
@@ -33,7 +33,7 @@ from tests.spark.fake_service import (
     read,
 )
 from tests.spark.java import run_java
-from tests.spark.machine import Machine, wait_until
+from tests.spark.machine import Machine
 from tests.spark.test_guest import Queries
 
 _ORDERS_FIXTURES = REPOSITORY / "protocol" / "fixtures" / "service"

@@ -16,6 +16,7 @@ import pytest
 from parcae.spark.home import find_spark
 from parcae.spark.launch import environment
 from parcae.workloads.spark_log.run import read_spark_run
+from tests.cli.running import ran
 from tests.conftest import REPOSITORY
 from tests.spark.needs import needs_spark
 
@@ -186,15 +187,14 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
 
 
 def test_settings_are_printed_to_paste(tmp_path: Path) -> None:
-    (jar,) = _run(tmp_path, "spark", "build").stdout.split()
-    lines = _run(tmp_path, "spark", "conf", "--service", "h:1").stdout.splitlines()
+    (jar,) = ran("parcae spark build", tmp_path).stdout.split()
+    lines = ran("parcae spark conf --service h:1", tmp_path).stdout.splitlines()
     assert lines[:2] == [
         f"--conf spark.driver.extraClassPath={jar}",
         "--conf spark.plugins=parcae.spark.ParcaePlugin",
     ]
-    lines = _run(
-        tmp_path, "spark", "conf", "--properties", "--policy", "p.json", "--key", "my.job"
-    ).stdout.splitlines()
+    words = "--properties --policy p.json --key my.job"
+    lines = ran(f"parcae spark conf {words}", tmp_path).stdout.splitlines()
     assert f"spark.parcae.policy {tmp_path}/p.json" in lines
     assert "spark.parcae.jobKey my.job" in lines
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from parcae.spark.build import compile_java, java_sources, plugin_folder
-from tests.spark.machine import Machine, wait_until
+from tests.conftest import wait_until
+from tests.spark.machine import Machine
 from tests.spark.proofs import PLUGIN, Guided, guided, write_two_queries
 from tests.spark.test_guest import Queries
 

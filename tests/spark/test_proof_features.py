@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.machine import Machine, wait_until
+from tests.conftest import wait_until
+from tests.spark.machine import Machine
 from tests.spark.proofs import Guided, guided, processes_that, two_workers
 
 _CLUSTER = "local-cluster[2,2,1024]"

@@ -13,8 +13,8 @@ import pytest
 from parcae.base.errors import ConfigError
 from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_folder
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from tests.conftest import wait_until
 from tests.spark.fake_kubernetes import fake_kubernetes
-from tests.spark.machine import wait_until
 from tests.spark.proofs import (
     PLUGIN,
     Process,
@@ -124,6 +124,7 @@ def _start(
     return process(command, application.folder / "driver.log", application.spark)
 
 
+@pytest.mark.slow  # five JVMs; that executors are not to look for the jar is held in test_guest.py
 def test_standalone(application: Application, tmp_path: Path) -> None:
     with (
         standalone_cluster(application.spark, 2, tmp_path / "cluster") as cluster,

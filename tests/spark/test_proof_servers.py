@@ -17,7 +17,7 @@ from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import environment
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
-from tests.spark.machine import wait_until
+from tests.conftest import wait_until
 from tests.spark.proofs import (
     PLUGIN,
     Process,
@@ -129,6 +129,7 @@ def _assert_importer_knows_names(folder: Path, trace: Trace) -> None:
     assert set(trace.names()) <= {job.name for job in workload.jobs}
 
 
+@pytest.mark.slow  # queries of one application are learned by their plans in test_guest.py
 def test_connect(spark: SparkHome, tmp_path: Path) -> None:
     needed = ("grpc", "grpc_status", "pandas", "pyarrow")
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:

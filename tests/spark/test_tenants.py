@@ -21,7 +21,8 @@ from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import write_workload
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import JobSequence, Workload
-from tests.spark.machine import Machine, wait_until
+from tests.conftest import wait_until
+from tests.spark.machine import Machine
 from tests.spark.test_guest import Queries
 
 _SLEEP_MS = 100
