@@ -50,6 +50,15 @@ _DESCRIPTIONS = (
     "café\u00a0crème\u2003très\x1clong\x85",
     "#٣٤ x",
     " , , ",
+    "Listing leaf files and directories for 2004 paths:<br/>file:/data/t/day=2004, ...",
+    "Listing leaf files and directories for 1 path:<br/>file:/data/été",
+    "Listing leaf files and directories 0 paths",
+    "Delta: Compute snapshot for version: 12: snapshot for version: 13",
+    "sum at /data2/yarn/local/application_17_0005/container_17_0005_01_000001/app.py:15",
+    "sum at C:\\jobs\\my app.py:15",
+    "sum at app.py:15",
+    "look at /data/x\u2028/y.csv:12 now",
+    "sum at /a/été\x85/b:7",
 )
 #: Long blanks need no stack, and long rows of marks no time.
 _LONG = (

@@ -26,6 +26,13 @@ public final class Names {
   private static final Pattern DSTREAM_BATCH = Pattern.compile(
       "<a href=\"/streaming/batch/\\?id=[0-9]++\">(\\[output operation [0-9]++), "
           + "batch time [0-9:.]++\\]</a>");
+  /** What differs between runs in other descriptions of Spark's and Delta's. */
+  private static final Pattern COUNTED = Pattern.compile(
+      "^(Listing leaf files and directories)(?: for)? [0-9]+ paths?\\b.*"
+          + "|(snapshot for version:) [0-9]+", UNICODE);
+  /** A call site, whose folder is another one in every run where YARN copies files. */
+  private static final Pattern CALL_SITE = Pattern.compile(
+      "^([^ ]+ at )(?:[A-Za-z]+:)?[/\\\\].*[/\\\\]([^/\\\\]+:[0-9]+)$");
   /** The description that Spark gives a job that broadcasts a part of a query. */
   private static final Pattern BROADCAST = Pattern.compile(
       "broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
@@ -90,7 +97,10 @@ public final class Names {
   public static String tidy(String text) {
     String stable = BATCH.matcher(EXPRESSION_ID.matcher(text).replaceAll("")).replaceAll("");
     stable = DSTREAM_BATCH.matcher(stable).replaceAll("$1]");
-    String tidy = ENDS.matcher(SPACES.matcher(stable).replaceAll(" ")).replaceAll("");
+    String line = ENDS.matcher(SPACES.matcher(stable).replaceAll(" ")).replaceAll("");
+    // A group that is not part of a match is replaced by nothing.
+    String uncounted = COUNTED.matcher(line).replaceAll("$1$2");
+    String tidy = CALL_SITE.matcher(uncounted).replaceAll("$1$2");
     if (tidy.codePointCount(0, tidy.length()) <= MAX_NAME) {
       return tidy;
     }

@@ -213,6 +213,14 @@ _BATCH = re.compile(
 _DSTREAM_BATCH = re.compile(
     r'<a href="/streaming/batch/\?id=[0-9]+">(\[output operation [0-9]+), batch time [0-9:.]+\]</a>'
 )
+#: What differs between runs in further descriptions of Spark's and Delta's: the number of paths and
+#: the first of them, the version of a table.
+_COUNTED = re.compile(
+    r"^(Listing leaf files and directories)(?: for)? [0-9]+ paths?\b.*"
+    r"|(snapshot for version:) [0-9]+"
+)
+#: A call site, whose folder is another one on every node and in every run where YARN copies files.
+_CALL_SITE = re.compile(r"^([^ ]+ at )(?:[A-Za-z]+:)?[/\\].*[/\\]([^/\\]+:[0-9]+)$")
 #: Descriptions that Spark generates for a part of a query.
 _INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
 #: Properties that Spark 3.3 and 3.4 replace, with that description, for a part of a query.
@@ -288,10 +296,15 @@ def _first(texts: Iterable[str]) -> str:
     """The first text that is not empty after cleaning, cut to MAX_NAME characters."""
     for text in texts:
         stable = _DSTREAM_BATCH.sub(r"\1]", _BATCH.sub("", _EXPRESSION_ID.sub("", text)))
-        tidy = _SPACES.sub(" ", stable).strip(" ,")
+        tidy = _in_any_run(_SPACES.sub(" ", stable).strip(" ,"))
         if tidy:
             return _cut(tidy)
     return ""
+
+
+def _in_any_run(text: str) -> str:
+    """A text of one line without counters and folders that differ between runs."""
+    return _CALL_SITE.sub(r"\1\2", _COUNTED.sub(r"\1\2", text))
 
 
 def _cut(text: str) -> str:
@@ -302,17 +315,22 @@ def _cut(text: str) -> str:
 def stage_kind(info: StageInfo) -> str:
     """What a stage does, the same in every run.
 
-    It consists of the operators of the stage's RDDs, or is the call site if there are none.
+    It consists of the operators of the stage's RDDs, or is the operation of its call site if there
+    are none; the line is that of the program, which may call one operation in several places.
     """
+    return _operators(info) or info.name.partition(" at ")[0] or "stage"
+
+
+def _operators(info: StageInfo) -> str:
     informative = [scope for scope in info.scopes if scope not in _PLUMBING]
-    return " > ".join(informative or info.scopes) or info.name or "stage"
+    return " > ".join(informative or info.scopes)
 
 
 def stage_name(record: StageRecord, executions: Sequence[SqlRecord]) -> str:
     """The name of a stage.
 
-    It consists of the operators of the SQL plan from input to output, or is the stage's kind if
-    there are none.
+    It consists of the operators of the SQL plan from input to output, or of those of its RDDs, or
+    is the call site.
 
     Example: "Scan parquet > Filter > HashAggregate".
     """
@@ -321,4 +339,4 @@ def stage_name(record: StageRecord, executions: Sequence[SqlRecord]) -> str:
         name for plan in plans for accumulator, name in plan if accumulator in record.accumulators
     )
     text = " > ".join(name for name in ran if not name.startswith(_WRAPPERS))
-    return _cut(text or stage_kind(record.info))
+    return _cut(text or _operators(record.info) or _in_any_run(record.info.name) or "stage")
