@@ -85,5 +85,5 @@ class BadRows:
             raise TooManyBadRowsError(
                 f"{self.count:,} of {num_rows:,} rows could not be read ({share:.1%}; "
                 f"at most {self.max_share:.1%} is tolerated): {'; '.join(self._samples)}. "
-                "Repair the input, or raise the tolerated share of bad rows"
+                "Repair the input, or raise the tolerated share of bad rows (--max-bad-share)"
             )
