@@ -15,7 +15,7 @@ from parcae.workloads.workload import Workload
 
 def _mean_ratio(workload: Workload, is_open: bool) -> float:
     pairs = [
-        mean_times(workload, 20, 50, "load:0.6", seed, is_open) for seed in range(5_000, 5_003)
+        mean_times(workload, 20, 50, "load:0.6", seed, is_open) for seed in range(5_000, 5_001)
     ]
     return sum(estimated for estimated, _ in pairs) / sum(measured for _, measured in pairs)
 
