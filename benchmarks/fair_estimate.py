@@ -2,56 +2,49 @@
 
     python -m benchmarks.fair_estimate
 
-Simulated applications run under FAIR itself, so that the estimate should equal what is measured.
-Prints the estimated mean completion time over the measured one, with a 95% confidence interval over
-applications, by load, for jobs whose stages are all known and for those whose stages appear one
-after another, as those of Spark's SQL queries do.
+Simulated applications run under a policy, and the same jobs with the same task durations once more
+under FAIR. Prints the page's estimate of the mean completion time / that under FAIR, and the ratio
+that was measured, over all applications, by policy and load, for jobs whose stages are all known
+and for those whose stages appear one after another, as those of Spark's SQL queries do.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from parcae.evaluation.statistics import ratio_estimate, with_interval
-from parcae.service.live_tables import EndedJob
+from parcae.service.admin import Board
 from parcae.service.protocol import ClientMessage, OrdersMessage, encode
 from parcae.service.serve import ServeSettings, make_service, simulated_client
-from parcae.service.session import Watcher
 from parcae.workloads.archive import load_workload
 from parcae.workloads.workload import Workload
 
 LOADS = ("load:0.6", "load:0.9")
+POLICIES = ("fair", "srpt", "parcae")
 
 
-class _Ends(Watcher):
-    """The jobs that have ended."""
-
-    def __init__(self) -> None:
-        self.jobs: list[EndedJob] = []
-
-    def ended(self, job: EndedJob) -> None:
-        """Keep the job."""
-        self.jobs.append(job)
-
-
-def mean_times(
-    workload: Workload, num_jobs: int, num_cores: int, arrivals: str, seed: int, is_open: bool
-) -> tuple[float, float]:
-    """Run one application under FAIR.
+def played(
+    policy: str,
+    workload: Workload,
+    num_jobs: int,
+    num_cores: int,
+    arrivals: str,
+    seed: int,
+    is_open: bool,
+) -> dict[str, Any]:
+    """Run one application under a policy, and return what the live page then shows.
 
     Args:
+        policy: the policy in force.
         workload: its jobs, which the service has a profile of.
         num_jobs, num_cores, arrivals, seed: as in `simulated_client`.
         is_open: report a stage only when it becomes runnable.
-
-    Returns:
-        (estimated, measured) mean completion time in ms.
     """
     service = make_service(
-        ServeSettings(policy="fair", num_cores=num_cores, admin_port=0), workload
+        ServeSettings(policy=policy, num_cores=num_cores, admin_port=0), workload
     )
-    ends = _Ends()
-    service.watchers.append(ends)
+    board = Board(service)
+    service.watchers.append(board)
     client = simulated_client(workload, num_jobs, num_cores, arrivals=arrivals, seed=seed)
     client.is_open = is_open
     session = service.open()
@@ -63,8 +56,19 @@ def mean_times(
         return reply
 
     client.run(orders)
-    times = [(job.fair_ms or 0.0, float(job.took_ms)) for job in ends.jobs]
-    return sum(fair for fair, _ in times) / len(times), sum(took for _, took in times) / len(times)
+    board.estimate(board.jobs_to_play())
+    return board.snapshot()
+
+
+def ratios(policy: str, workload: Workload, seeds: range, **setting: Any) -> tuple[float, float]:
+    """The mean completion time under a policy / under FAIR over seeds: estimated and measured."""
+    took_s = estimated_s = fair_s = 0.0
+    for seed in seeds:
+        page = played(policy, workload, seed=seed, **setting)
+        took_s += page["took_s"]
+        estimated_s += page["took_s"] / page["against_fair"]["mean"]
+        fair_s += played("fair", workload, seed=seed, **setting)["took_s"]
+    return took_s / estimated_s, took_s / fair_s
 
 
 def main() -> None:
@@ -77,15 +81,15 @@ def main() -> None:
     parser.add_argument("--seed-start", type=int, default=1000)
     given = parser.parse_args()
     workload = load_workload(given.workload)
-    for arrivals in LOADS:
-        for is_open in (False, True):
-            pairs = [
-                mean_times(workload, given.jobs, given.cores, arrivals, seed, is_open)
-                for seed in range(given.seed_start, given.seed_start + given.seeds)
-            ]
-            ratio = ratio_estimate(*zip(*pairs, strict=True))
-            stages = "stages appear one by one" if is_open else "all stages are known"
-            print(f"{arrivals}, {stages}: {with_interval(ratio, '{:.2f}'.format)}", flush=True)
+    seeds = range(given.seed_start, given.seed_start + given.seeds)
+    for policy in POLICIES:
+        for arrivals in LOADS:
+            for is_open in (False, True):
+                setting = {"num_jobs": given.jobs, "num_cores": given.cores, "arrivals": arrivals}
+                estimated, measured = ratios(policy, workload, seeds, is_open=is_open, **setting)
+                stages = "stages appear one by one" if is_open else "all stages are known"
+                text = f"{policy}, {arrivals}, {stages}: estimated {estimated:.3f}"
+                print(f"{text}, measured {measured:.3f}", flush=True)
 
 
 if __name__ == "__main__":

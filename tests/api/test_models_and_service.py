@@ -151,7 +151,7 @@ def test_a_plain_function_plans_for_a_live_application() -> None:
 
     def begin(port: int, admin_port: int | None) -> None:
         client = simulated_client(workload, 3, 4)
-        players.append(demonstrate(port, client, times_faster=1000.0))
+        players.append(demonstrate(port, [client], times_faster=1000.0))
 
     with stopped_when(lambda: players and not players[0].is_alive()):
         parcae.serve(

@@ -296,9 +296,7 @@ def _some_events(draw: random.Random, checked: CheckedMirror, known: dict[str, i
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_tables_are_consistent_after_random_events(name: str, seed: int, toy: Workload) -> None:
     draw = random.Random(seed)
-    checked = CheckedMirror(
-        policies_for(name, toy), settings=LiveSettings(predicts_fair=True, room=Room(8, 32, 16))
-    )
+    checked = CheckedMirror(policies_for(name, toy), settings=LiveSettings(room=Room(8, 32, 16)))
     known: dict[str, int] = {}
     for _ in range(300):
         events = _some_events(draw, checked, known)
@@ -392,24 +390,6 @@ def test_unknown_jobs_are_guessed_by_their_bytes_as_in_the_simulator() -> None:
     )
 
 
-def test_ended_jobs_are_compared_with_fair_sharing() -> None:
-    checked = CheckedMirror(
-        planner(OrderKind.SJF), cores=1, settings=LiveSettings(predicts_fair=True)
-    )
-    checked.send(
-        JobArrived(job=job_of("long", (8, ()))),
-        JobArrived(job=job_of("short", (2, ()))),
-        after_ms=0,
-    )
-    checked.send(began("short", 0), after_ms=0)
-    checked.send(ended("short", 0, 1, 1_000), began("short", 0), after_ms=1_000)
-    checked.send(ended("short", 0, 1, 1_000), began("long", 0), after_ms=1_000)
-    (short,) = checked.ended
-    assert short.took_ms == 2_000
-    assert short.fair_ms is not None
-    assert 2_000 < short.fair_ms < 10_000  # it would have shared the core
-
-
 def _run_short_jobs(checked: CheckedMirror, first: int, count: int) -> None:
     mirror = checked.mirror
     for number in range(first, first + count):
@@ -437,7 +417,6 @@ def test_thousands_of_jobs_leave_no_rows_behind(num_jobs: int, toy: Workload) ->
         policies_for("tuned+guard:1.1", toy),
         cores=4,
         duration_model=DurationModel(toy),
-        settings=LiveSettings(predicts_fair=True),
     )
     _run_short_jobs(checked, 0, 1_000)
 

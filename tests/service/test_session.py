@@ -173,9 +173,7 @@ def _nonsense(draw: random.Random) -> Event:
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_contradictory_events_never_break_the_service_or_disturb_another(is_shared: bool) -> None:
     draw = random.Random(7)
-    service = service_of(
-        planner(OrderKind.FSP), sharing=Sharing(4) if is_shared else None, predicts_fair=True
-    )
+    service = service_of(planner(OrderKind.FSP), sharing=Sharing(4) if is_shared else None)
     client = Speaker(service)
     other = Speaker(service, "other")
     other.state(4, job_of("a", (10_000, ())))
@@ -443,7 +441,7 @@ def test_policies_that_a_live_cluster_cannot_follow_are_refused(tmp_path: Any) -
 def test_the_warm_up_runs_every_kernel_without_a_fallback() -> None:
     workload = load_workload("toy")
     for name in ("tuned+guard:1.1", "psbs"):
-        service = service_of(policies_for(name, workload), sharing=Sharing(4), predicts_fair=True)
+        service = service_of(policies_for(name, workload), sharing=Sharing(4))
         warm_up(service)
         assert service.counts.fallbacks == 0
         assert service.counts.plans > 5

@@ -11,7 +11,6 @@ from parcae.cluster.kernels.serving import share_out_cores
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import sharing
 from parcae.service.admin import Board
-from parcae.service.live_tables import EndedJob
 from parcae.service.mirror import Mirror
 from parcae.service.policies import TimedPlan
 from parcae.service.protocol import (
@@ -240,58 +239,21 @@ def test_a_cluster_without_room_for_an_executor_is_refused() -> None:
         Sharing(2, 4)
 
 
-class _Ends(Watcher):
-    """Keeps the jobs that ended."""
-
-    def __init__(self) -> None:
-        self.jobs = list[EndedJob]()
-
-    def ended(self, job: EndedJob) -> None:
-        self.jobs.append(job)
-
-
-def _after_99_seconds(executed_ms: int) -> tuple[_Ends, Speaker, Speaker]:
-    """A cluster of ten cores on which "other" has run the job "x"; "again" connects now."""
-    service = service_of(sharing=Sharing(10), predicts_fair=True)
-    ends = _Ends()
-    service.watchers.append(ends)
+def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair() -> None:
+    """What it did before is not known, so it cannot be played."""
+    service = service_of(sharing=Sharing(10))
+    board = Board(service)
+    service.watchers.append(board)
     other = Speaker(service, "other")
     other.state(10, job_of("x", (1, ())))
-    other.events(99_000, began("x", 0), ended("x", 0, 1, executed_ms))
-    return ends, other, Speaker(service, "again")
-
-
-def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair() -> None:
-    """The run of fair sharing is past its arrival, and would do all of its work once more."""
-    ends, _, again = _after_99_seconds(9_000)
+    other.events(99_000, began("x", 0), ended("x", 0, 1, 9_000))
+    again = Speaker(service, "again")
     stage = StageMessage(stage_id=0, tasks=1_000, started=1_000, finished=990, executed_ms=990_000)
     job = job_of("old").model_copy(update={"stages": (stage,)})
     again.state(10, job, job_of("new", (10, ()), arrival_ms=100_000), clock_ms=100_000)
     again.events(101_000, ended("old", 0, 10, 10_000), began("new", 0, 10))
     again.events(102_000, ended("new", 0, 10, 10_000))
-    assert [(job.job_id, job.fair_ms is None) for job in ends.jobs] == [
-        ("x", False),
-        ("old", True),
-        ("new", False),
-    ]
-
-
-@pytest.mark.parametrize("has_late_job", [False, True])
-def test_work_that_a_late_job_has_done_does_not_slow_down_the_jobs_beside_it_under_fair(
-    has_late_job: bool,
-) -> None:
-    ends, other, again = _after_99_seconds(1_000)
-    mapped = StageMessage(
-        stage_id=0, tasks=999, started=999, finished=999, executed_ms=999_000, is_ended=True
-    )
-    last = StageMessage(stage_id=1, tasks=1, parents=(0,))
-    late = job_of("late").model_copy(update={"stages": (mapped, last)})
-    again.state(10, *((late,) if has_late_job else ()), clock_ms=100_000)
-    other.events(100_000, JobArrived(job=job_of("new", (10, ()), arrival_ms=100_000)))
-    other.events(101_000, began("new", 0, 10))
-    other.events(102_000, ended("new", 0, 10, 10_000))
-    assert [job.job_id for job in ends.jobs] == ["x", "new"]
-    fair_ms = ends.jobs[-1].fair_ms
-    assert fair_ms is not None
-    # Ten tasks of a second on ten cores, or on nine, of which the slowest may begin late.
-    assert fair_ms == pytest.approx(1_561 if has_late_job else 1_450, abs=1)
+    service.policy_name = "fair"
+    board.estimate(board.jobs_to_play())
+    estimates = [(job["job_id"], job["fair_s"]) for job in board.snapshot()["ended"]]
+    assert estimates == [("x", 99.0), ("old", None), ("new", 2.0)]

@@ -8,7 +8,7 @@ import pytest
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.guess import extra_tail, guess_task_ms, mean_log_task_ms
+from parcae.workloads.guess import guess_task_ms, mean_log_task_ms
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import batch, job
@@ -59,19 +59,3 @@ def test_schedulers_see_the_guess_of_an_unknown_job_in_the_world_of_cores_only()
     executors = SimulationConfig(num_executors=1, unknown_share=1.0)
     assert _first_estimates(cores, sequence) == pytest.approx([200.0, 200.0])
     assert _first_estimates(executors, sequence) == [0.0, 0.0]
-
-
-def test_slow_tasks_make_stages_longer_than_their_mean_task_says() -> None:
-    # Of two tasks, each 100 or 300 ms, the slower one takes 250 ms on average: 50 more than the
-    # mean, which is 0.25 mean tasks for two tasks and twice that for many.
-    uneven = StageSpec(2, TaskDurations.of(np.array([100, 300])))
-    even = StageSpec(9, TaskDurations.constant(200))
-    alone = StageSpec(1, TaskDurations.of(np.array([100, 300])))
-    for stages, tail in (((uneven,), 0.5), ((even,), 0.0), ((uneven, even), 0.25), ((alone,), 0.0)):
-        assert extra_tail(Workload("w", (JobSpec("j", stages),))) == pytest.approx(tail)
-
-
-def test_the_slowest_of_many_tasks_is_the_longest_that_there_is() -> None:
-    durations = TaskDurations((1,), ([50],), ([100, 200, 300],), ([],))
-    assert durations.slowest_ms(1) == pytest.approx(durations.mean_ms)
-    assert durations.slowest_ms(1_000_000) == pytest.approx(300.0)

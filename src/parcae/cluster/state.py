@@ -69,8 +69,6 @@ JOB = np.dtype(
         # World of cores with pools: of two jobs of a pool, that of higher priority is served first.
         ("priority", "i8"),
         ("core_ms", "i8"),  # elastic clusters: the integral over time of the cores at its arrival
-        # World of cores: it ends some time after its last stage, when the driver has the result.
-        ("has_tail", "i8"),
     ],
     align=True,
 )
@@ -263,8 +261,6 @@ VIRTUAL_NOW = np.dtype(
         ("num_jobs", "i8"),  # jobs that arrived in it: rows 0..num_jobs-1
         ("num_cores", "f8"),
         ("core_ms", "i8"),  # elastic clusters: the state's integral at `clock_ms`
-        # How much longer than a mean task the slowest task of a wide stage takes, in mean tasks.
-        ("extra_tail", "f8"),
     ],
     align=True,
 )

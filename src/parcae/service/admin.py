@@ -7,6 +7,7 @@ tunnel.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -27,6 +29,7 @@ from parcae.service.live_tables import EndedJob, LiveJob
 from parcae.service.mirror import Mirror
 from parcae.service.policies import TimedPlan
 from parcae.service.protocol import Events, JobOrder, StateMessage
+from parcae.service.recorded_jobs import JobKey, RecordedJobs
 from parcae.service.server import Server
 from parcae.service.session import Service, Session, Watcher
 
@@ -42,6 +45,41 @@ _NUM_JOBS = 200
 _Seen = TypeVar("_Seen")
 
 
+_FAIR = "fair"
+#: Tasks of the ended jobs that are played for the estimate: about a tenth of a second.
+_MOST_PLAYED_TASKS = 200_000
+#: An estimate is made of so many groups of jobs in a row, of at least so many jobs each.
+_NUM_GROUPS = 10
+_LEAST_JOBS = 4
+#: The 97.5% quantile of Student's t with nine degrees of freedom.
+_T_OF_GROUPS = 2.262
+
+
+class AgainstFair(NamedTuple):
+    """Mean completion time of the last jobs / that under FAIR, with a 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+    num_jobs: int
+
+
+def against_fair(played_ms: npt.NDArray[np.float64]) -> AgainstFair | None:
+    """The ratio of two columns of completion times of jobs in a row; None if they are too few.
+
+    Jobs that ran together have related times: groups of them in a row are the sample.
+    """
+    if len(played_ms) < _NUM_GROUPS * _LEAST_JOBS:
+        return None
+    groups = np.array([one.mean(axis=0) for one in np.array_split(played_ms, _NUM_GROUPS)])
+    means = groups.mean(axis=0)
+    ratio = float(means[0] / means[1])
+    # The delta method: the standard error of the logarithm of a ratio of means.
+    error = float((groups / means @ (1, -1)).std(ddof=1)) / math.sqrt(_NUM_GROUPS)
+    factor = math.exp(_T_OF_GROUPS * error)
+    return AgainstFair(ratio, ratio / factor, ratio * factor, len(played_ms))
+
+
 class Board(Watcher):
     """Keeps samples of the clusters and the last ended jobs, and records latencies."""
 
@@ -54,7 +92,10 @@ class Board(Watcher):
         self._history: dict[str, deque[tuple[float, int, int]]] = {}
         self._ended: deque[dict[str, Any]] = deque(maxlen=_NUM_ENDED)
         self._num_ended = 0
-        self._took_ms = self._fair_ms = 0.0
+        self._took_ms = 0.0
+        self._recorded = RecordedJobs()
+        self._against_fair: AgainstFair | None = None
+        self._num_estimated = 0  # `_num_ended` at the last estimate
         self._clusters: dict[str, dict[str, Any]] = {}  # as last seen
         self._sizes: dict[str, _Sizes] = {}  # as last seen
         self.registry = CollectorRegistry()
@@ -85,25 +126,24 @@ class Board(Watcher):
         self._plan_s.observe(plan.took_ms / MS_PER_S)
 
     def ended(self, job: EndedJob) -> None:
-        """Record the job's completion time and its estimate for fair sharing."""
-        # Without an estimate, count no difference from fair sharing.
-        fair_ms = float(job.took_ms) if job.fair_ms is None else job.fair_ms
+        """Record the job's completion time."""
         self._num_ended += 1
         self._took_ms += job.took_ms
-        self._fair_ms += fair_ms
         self._ended.append(
             {
                 "name": job.name,
                 "application": job.application,
+                "job_id": job.job_id,
                 "at_s": round(time.time(), 2),
                 "took_s": round(job.took_ms / MS_PER_S, 3),
-                "fair_s": round(fair_ms / MS_PER_S, 3),
+                "fair_s": None,  # not estimated yet
             }
         )
 
     def answered(self, session: Session, message: StateMessage | Events, took_ms: float) -> None:
         """Record the latency, and sample the clusters once a second."""
         self.version += 1
+        self._recorded.answered(session, message, took_ms)
         self._request_s.labels(message.type).observe(took_ms / MS_PER_S)
         now_s = time.monotonic()
         if now_s - self._sampled_s >= _SAMPLE_S:
@@ -112,6 +152,56 @@ class Board(Watcher):
             for name, sizes in self._look(self._sizes, lambda _, mirror: _sizes(mirror)).items():
                 samples = self._history.setdefault(name, deque(maxlen=_NUM_SAMPLES))
                 samples.append((shown_s, sizes.jobs, sizes.busy_cores))
+
+    @property
+    def has_new(self) -> bool:
+        """Whether jobs have ended since the last estimate."""
+        return self._num_ended > self._num_estimated
+
+    def jobs_to_play(self) -> dict[str, list[JobKey]]:
+        """The latest ended jobs that are played for the estimate, by cluster.
+
+        Call it from the thread that sends requests; it forgets all other jobs.
+        """
+        self._num_estimated = self._num_ended
+        active = [key for mirror in self.service.mirrors.values() for key in mirror.jobs]
+        ended = [(job["application"], job["job_id"]) for job in self._ended]
+        self._recorded.keep([*ended, *active])
+        chosen: dict[str, list[JobKey]] = {}
+        num_tasks = 0
+        for key in reversed(ended):
+            num_tasks += self._recorded.num_tasks(key)
+            if num_tasks > _MOST_PLAYED_TASKS:
+                break
+            chosen.setdefault(self.service.key_of(key[0]), []).append(key)
+        return chosen
+
+    def estimate(self, chosen: dict[str, list[JobKey]]) -> None:
+        """Play ended jobs under the policy and under FAIR; both as the simulator does it.
+
+        What the simulator leaves out, such as the driver's time, it leaves out of both, so that
+        under FAIR itself the ratio is 1.
+        """
+        sharing = self.service.sharing
+        policies = (self.service.policy_name, _FAIR)
+        played: dict[JobKey, tuple[float, float]] = {}
+        for name, keys in chosen.items():
+            cores = sharing.num_cores if sharing else self._recorded.num_cores.get(name, 1)
+            found = self._recorded.simulated(policies, cores, keys)
+            if found is not None:
+                played.update(
+                    zip(
+                        found.keys,
+                        zip(*(one.tolist() for one in found.jct_ms), strict=True),
+                        strict=True,
+                    )
+                )
+        for job in tuple(self._ended):
+            own_ms, fair_ms = played.get((job["application"], job["job_id"]), (0.0, 0.0))
+            if own_ms > 0:
+                job["fair_s"] = round(job["took_s"] * fair_ms / own_ms, 3)
+        self._against_fair = against_fair(np.array(list(played.values())).reshape(-1, 2))
+        self.version += 1
 
     def _look(
         self, seen: dict[str, _Seen], look: Callable[[str, Mirror], _Seen]
@@ -141,11 +231,6 @@ class Board(Watcher):
         ]
         counters += [
             ("completion_seconds", f"{took}.", self._took_ms / MS_PER_S),
-            (
-                "fair_completion_seconds",
-                f"{took}, as estimated for fair sharing.",
-                self._fair_ms / MS_PER_S,
-            ),
         ]
         for name, text, value in counters:
             yield CounterMetricFamily(f"parcae_{name}", text, value=value)
@@ -155,6 +240,13 @@ class Board(Watcher):
         family.add_metric(["running"], total.running_jobs)
         family.add_metric(["waiting"], total.jobs - total.running_jobs)
         yield family
+        estimate = self._against_fair
+        if estimate is not None:
+            text = "Mean completion time of the last jobs / that under FAIR, estimated."
+            family = GaugeMetricFamily("parcae_ratio_to_fair", text, labels=["end"])
+            for end in ("low", "mean", "high"):
+                family.add_metric([end], getattr(estimate, end))
+            yield family
         for name, text, value in (
             ("sessions", "Connected applications.", len(self.service.sessions)),
             ("cores", "Cores of all clusters.", total.cores),
@@ -177,7 +269,7 @@ class Board(Watcher):
             "ended": list(self._ended),
             "num_ended": self._num_ended,
             "took_s": round(self._took_ms / MS_PER_S, 3),
-            "fair_s": round(self._fair_ms / MS_PER_S, 3),
+            "against_fair": None if self._against_fair is None else self._against_fair._asdict(),
         }
 
     def _cluster(self, name: str, mirror: Mirror) -> dict[str, Any]:
@@ -246,7 +338,9 @@ def _sizes(mirror: Mirror) -> _Sizes:
 _HOST = "127.0.0.1"
 #: Shortest time between two pictures of the state, in s.
 _REFRESH_S = 0.25
-#: Longest share of the event loop's time that is spent on pictures.
+#: Shortest time between two estimates, in s.
+_ESTIMATE_S = 2.0
+#: Longest share of the time that is spent on pictures, and on estimates.
 _SHARE = 0.05
 #: Seconds without data after which a comment keeps the stream alive.
 _ALIVE_S = 15.0
@@ -277,6 +371,7 @@ class Admin:
         self._picture = b""  # the state as JSON, once for all viewers
         self._shown = -1  # the board's version that it shows
         self._next_s = 0.0  # when it may be taken again
+        self._estimating: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -298,9 +393,21 @@ class Admin:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         await web.TCPSite(self._runner, _HOST, self._port).start()
+        self._estimating = asyncio.create_task(self._estimate_often())
+
+    async def _estimate_often(self) -> None:
+        """Estimate what FAIR would have taken, in a thread beside the one that serves."""
+        while True:
+            begin_s = time.monotonic()
+            if self.board.has_new:
+                await asyncio.to_thread(self.board.estimate, self.board.jobs_to_play())
+            took_s = time.monotonic() - begin_s
+            await asyncio.sleep(max(_ESTIMATE_S, took_s / _SHARE))
 
     async def stop(self) -> None:
         """Stop the HTTP server."""
+        if self._estimating is not None:
+            self._estimating.cancel()
         if self._runner is not None:
             await self._runner.cleanup()
 

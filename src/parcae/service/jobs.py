@@ -22,7 +22,7 @@ from parcae.cluster.state import NO_PROFILE, STAGE_SPEC
 from parcae.service.learned import LearnedDurations
 from parcae.service.protocol import Code, JobMessage, StageMessage, make_way
 from parcae.simulation.tables import spec_rows
-from parcae.workloads.guess import extra_tail, guess_new_task_ms
+from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, children_of, longest_paths, spark_roots, topological_order
 from parcae.workloads.workload import Workload, rows_by_name, usual_row
 
@@ -137,13 +137,10 @@ class DurationModel:
         self._profiles: dict[tuple[str, _Shape], int] = {}
         self._named: dict[str, tuple[int, ...]] = {}
         self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS
-        #: How much longer slow tasks make a stage; see `parcae.workloads.guess.extra_tail`.
-        self.extra_tail = 0.0
         if workload is None:
             return
         self._named = rows_by_name(workload)
         self._guess = guess_new_task_ms(workload)
-        self.extra_tail = extra_tail(workload)
         jobs = workload.jobs
         self._alike = cache(lambda rows: _durations_like([jobs[row] for row in rows]))
         self._specs_of = cache(lambda row: spec_rows(jobs[row], 0))

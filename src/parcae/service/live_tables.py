@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parcae.cluster.kernels.serving import resize, update_virtual_run
-from parcae.cluster.state import ClusterState, VirtualRun, allocate_virtual
+from parcae.cluster.kernels.serving import resize
+from parcae.cluster.state import ClusterState, VirtualRun
 from parcae.service.jobs import DurationModel, RecurringJob
 from parcae.service.policies import Planning, PolicyFor
-from parcae.service.protocol import OrdersMessage, make_way
+from parcae.service.protocol import OrdersMessage
 from parcae.service.tables import (
     FIRST_ROOM,
     Room,
-    copy_virtual,
     empty_state,
     grown,
     guard_run,
@@ -65,7 +64,6 @@ class LiveJob:
     parents: list[tuple[int, ...]]
     worked_ms: int = 0
     is_seen_whole: bool = True
-    is_late: bool = False
     positions: dict[int, int] = field(init=False)
     ended: set[int] = field(default_factory=set)
 
@@ -103,7 +101,6 @@ class EndedJob:
     name: str
     clock_ms: int
     took_ms: int
-    fair_ms: float | None
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,6 @@ class LiveSettings:
     """How the state of a live cluster is kept."""
 
     num_cores: int | None = None
-    predicts_fair: bool = False
     follows_simulator: bool = False
     room: Room = FIRST_ROOM
 
@@ -148,11 +144,6 @@ class LiveTables:
         self._use(state)
         self.planning = Planning(self._policy_for, num_cores, room_of(state))
         state.now["guard"][0] = self.planning.guard
-        self.fair_run: VirtualRun | None = None
-        if self._settings.predicts_fair:
-            self.fair_run = allocate_virtual(*room_of(state)[:2])
-            # The runs of policies stay as in the simulator, for which the policies were made.
-            self.fair_run.now["extra_tail"][0] = self._duration_model.extra_tail
 
     def _use(self, state: ClusterState) -> None:
         """Take new tables into use."""
@@ -200,38 +191,8 @@ class LiveTables:
         return num_tasks, num_started, num_finished
 
     def _runs(self) -> list[VirtualRun]:
-        """All virtual runs: the guard's, those of the policy and the one of fair sharing."""
-        fair_runs = [self.fair_run] if self.fair_run is not None else []
-        return [guard_run(self.state), *self.planning.runs, *fair_runs]
-
-    def _is_past(self, time_ms: int) -> bool:
-        """Whether the run of fair sharing is past this time: it cannot make up for it."""
-        return self.fair_run is not None and float(self.fair_run.now.clock_ms[0]) > time_ms
-
-    def credit_late_jobs(self, application: str) -> None:
-        """Begin late jobs in the run of fair sharing with what they have done already.
-
-        It would do that work once more, at the cost of the jobs beside them.
-        """
-        late = [job for job in self.jobs.values() if job.application == application and job.is_late]
-        if self.fair_run is None or not late:
-            return
-        update_virtual_run(self.state, self.fair_run)
-        attained_ms = self.fair_run.stages["attained_ms"]
-        need_ms = self.fair_run.stages["need_ms"]
-        for job in late:
-            make_way()
-            first = self.stage_row(job, 0)
-            rows = slice(first, first + len(job.stage_ids))
-            done = self._stage["num_finished"][rows] / self._stage["num_tasks"][rows]
-            attained_ms[rows] = np.maximum(attained_ms[rows], done * need_ms[rows])
-
-    def _fair_ms(self, job: LiveJob) -> float | None:
-        """Estimated completion time under fair sharing, or None where there is no estimate."""
-        if self.fair_run is None or job.is_late:
-            return None
-        update_virtual_run(self.state, self.fair_run)
-        return max(1.0, float(self.fair_run.jobs["end_ms"][job.row]) - job.arrival_ms)
+        """All virtual runs: the guard's, and those of the policy."""
+        return [guard_run(self.state), *self.planning.runs]
 
     def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
         """Make room for more rows; with `job`, the stages must directly follow those of the job."""
@@ -267,10 +228,6 @@ class LiveTables:
         repacked = repack(self.state, kept, spare, room)
         self._use(repacked.state)
         self.planning.moved(repacked, room)
-        if self.fair_run is not None:
-            run = allocate_virtual(room.jobs, room.stages)
-            copy_virtual(self.fair_run, run, repacked.jobs, repacked.stages)
-            self.fair_run = run
         for live in self.jobs.values():
             live.row = int(repacked.jobs[live.row])
         self.by_row = {live.row: live for live in self.jobs.values()}

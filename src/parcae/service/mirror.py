@@ -128,8 +128,7 @@ class Mirror(LiveTables):
         # Rows must be in order of arrival: policies break ties by it.
         for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
             make_way()
-            self._job_arrived(application, job, is_new=False)
-        self.credit_late_jobs(application)
+            self._job_arrived(application, job)
         self._now["is_plan_due"][0] = 1
         self.settle()
 
@@ -243,8 +242,8 @@ class Mirror(LiveTables):
         else:
             self._stage_changed(job, position, event.tasks)
 
-    def _job_arrived(self, application: str, message: JobMessage, *, is_new: bool = True) -> None:
-        """Add a job; without `is_new` it may have been in the system for long."""
+    def _job_arrived(self, application: str, message: JobMessage) -> None:
+        """Add a job, which may have been in the system for long."""
         job_id = message.job_id
         if (application, job_id) in self.jobs or job_id in self._ended.get(application, ()):
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {job_id} has arrived before")
@@ -269,7 +268,6 @@ class Mirror(LiveTables):
             recurring,
             [stage.stage_id for stage in message.stages],
             rows.parents,
-            is_late=not is_new and self._is_past(arrival_ms),
         )
         self.jobs[job.key] = self.by_row[job.row] = job
         # The stages without parents are runnable, or wait for their turn.
@@ -539,7 +537,7 @@ class Mirror(LiveTables):
         self.counts.finished_jobs += 1
         if self._on_end is not None:
             took_ms = self.clock_ms - job.arrival_ms
-            self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms, self._fair_ms(job)))
+            self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms))
 
     # -- plans -------------------------------------------------------------------------------------
 

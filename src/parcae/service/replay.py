@@ -15,40 +15,23 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from parcae.base.errors import FormatError, InputError, ProtocolError
+from parcae.base.errors import FormatError, ProtocolError
 from parcae.base.texts import MS_PER_S
-from parcae.policies.additions import Guarded
 from parcae.service.jobs import DurationModel
 from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     Code,
     Error,
-    Event,
-    Events,
-    JobArrived,
-    JobEnded,
-    JobMessage,
     OrdersMessage,
     ServerMessage,
-    StageChanged,
-    StageMessage,
-    StagesAdded,
-    StateMessage,
-    TasksReported,
     decode_server_message,
 )
 from parcae.service.record import Recording, find_recordings, read_recording
-from parcae.service.session import Meaning, Service, Session, Watcher, meaning_of
+from parcae.service.recorded_jobs import RecordedJobs
+from parcae.service.session import Meaning, Service, Session, meaning_of
 from parcae.service.sharing import Sharing
-from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.metrics import jct_ms
-from parcae.simulation.simulator import simulate
-from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
-from parcae.workloads.workload import JobSequence, Workload
+from parcae.workloads.workload import Workload
 
 #: Number of differences that are listed.
 _NUM_LISTED = 20
@@ -250,7 +233,7 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     policy_for = policies_for(policy, workload)
     policy_for(1)  # raises an error now if the policy does not exist
     head = recording.head
-    recorded = _RecordedJobs()
+    recorded = RecordedJobs()
     compared = ReplayedOrders()
     try:
         num_lost = _follow(recording, policy_for, DurationModel(workload), recorded, compared)
@@ -266,15 +249,27 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
         compared.counts,
         num_lost,
         tuple(compared.differences),
-        recorded.estimate(head.policy, policy, head.cores or recorded.num_cores),
+        _estimate(recorded, (head.policy, policy), head.cores),
     )
+
+
+def _estimate(
+    recorded: RecordedJobs, policies: tuple[str, str], num_cores: int | None
+) -> ReplayedEstimate | None:
+    """Simulate the recorded jobs under both policies, if that can be done."""
+    cores = num_cores or max(recorded.num_cores.values(), default=1)
+    found = recorded.simulated(policies, cores)
+    if found is None:
+        return None
+    averages = [float(jct_ms.mean()) for jct_ms in found.jct_ms]
+    return ReplayedEstimate(len(found.keys), found.num_left_out, *averages)
 
 
 def _follow(
     recording: Recording,
     policy_for: PolicyFor,
     duration_model: DurationModel,
-    recorded: _RecordedJobs,
+    recorded: RecordedJobs,
     compared: ReplayedOrders,
 ) -> int:
     """Apply all lines of the recording. Returns the number of requests that were lost."""
@@ -326,143 +321,3 @@ def _said(session: Session, message: Mapping[str, Any]) -> ServerMessage:
     if isinstance(reply, Error) and reply.code is Code.BAD_MESSAGE:
         raise ProtocolError(reply.code, reply.message)
     return reply
-
-
-@dataclass
-class _RecordedJob:
-    """A job and its task durations in a recording."""
-
-    name: str
-    arrival_ms: int
-    is_open: bool
-    has_ended: bool = False
-    stages: dict[int, StageMessage] = field(default_factory=dict)
-    samples: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # by stage
-    #: The stages that were complete when a stage was added.
-    complete_before: dict[int, set[int]] = field(default_factory=dict)
-    #: Stages that ran, at least in part, when nothing was recorded.
-    unseen: set[int] = field(default_factory=set)
-
-    def list_stages(self, stages: Sequence[StageMessage]) -> None:
-        """Keep the stages of a message with the whole job if they are not fewer."""
-        # A later state has the tasks that stages have by then: where Spark runs a skipped stage
-        # after all, only those whose output is lost.
-        if len(stages) >= len(self.stages):
-            self.stages = {stage.stage_id: stage for stage in stages}
-
-    def take(self, event: Event) -> None:
-        """Apply an event of the job."""
-        if isinstance(event, TasksReported) and event.finished:
-            # Only the sum of the durations is known: each task gets their mean.
-            samples = self.samples[event.stage_id]
-            samples += [round(event.executed_ms / event.finished)] * event.finished
-        elif isinstance(event, StagesAdded):
-            complete = set(filter(self._is_complete, self.stages))
-            for stage in event.stages:
-                self.complete_before[stage.stage_id] = complete
-                self.stages[stage.stage_id] = stage
-        elif isinstance(event, StageChanged):
-            changed = self.stages[event.stage_id].model_copy(update={"tasks": event.tasks})
-            self.stages[event.stage_id] = changed
-        elif isinstance(event, JobEnded):
-            self.has_ended |= not event.is_failed
-
-    def _is_complete(self, stage_id: int) -> bool:
-        """Whether the recording shows all tasks of a stage."""
-        return len(self.samples[stage_id]) >= self.stages[stage_id].tasks
-
-    def spec(self) -> JobSpec | None:
-        """The job for the simulator; None if it did not end, or ran when nothing was recorded.
-
-        Stages without a task are left out: Spark skipped them, since their output was there.
-        """
-        # A job that is not open ends with its last task, without a message.
-        is_over = self.has_ended or (not self.is_open and all(map(self._is_complete, self.stages)))
-        ran = {stage_id: row for row, stage_id in enumerate(filter(self.samples.get, self.stages))}
-        if not is_over or not ran or self.unseen & self.stages.keys() - ran.keys():
-            return None
-        stages = []
-        for stage_id in ran:
-            times = np.array(self.samples[stage_id], np.int64)
-            parents = sorted(ran[parent] for parent in self._parents(stage_id) & ran.keys())
-            num_tasks = self.stages[stage_id].tasks
-            stages.append(StageSpec(num_tasks, TaskDurations.of(times), tuple(parents)))
-        return JobSpec(self.name, tuple(stages), self.arrival_ms)
-
-    def _parents(self, stage_id: int) -> set[int]:
-        """The stages that a stage waits for; some of them may have been skipped.
-
-        Where Spark skipped a parent, the output is that of a stage before, which has another id.
-        The recording does not say of which: the stage waits for all that were complete when it was
-        added, as it did.
-        """
-        found: set[int] = set()
-        pending = list(self.stages[stage_id].parents)
-        while pending:
-            parent = pending.pop()
-            if parent in found:
-                continue
-            found.add(parent)
-            if not self.samples[parent]:
-                pending += self.stages[parent].parents
-                found |= self.complete_before.get(stage_id, set())
-        return found
-
-
-class _RecordedJobs(Watcher):
-    """The jobs of a recording, as the service understands it."""
-
-    def __init__(self) -> None:
-        self.num_cores = 1
-        self._jobs: dict[tuple[str, str], _RecordedJob] = {}
-
-    def answered(self, session: Session, message: StateMessage | Events, took_ms: float) -> None:
-        """Add the jobs and finished tasks of a request."""
-        # The most that there were: when idle, an application may give up almost all of its cores.
-        self.num_cores = max(self.num_cores, message.cores or 0)
-        application = session.application
-        if isinstance(message, StateMessage):
-            for job in message.jobs:
-                known = self._known(application, job)
-                began = {stage.stage_id for stage in job.stages if stage.finished}
-                known.unseen |= {stage for stage in began if not known.samples[stage]}
-            return
-        for event in message.events:
-            if isinstance(event, JobArrived):
-                self._known(application, event.job)
-            elif job_of_event := self._jobs.get((application, event.job_id)):
-                job_of_event.take(event)
-
-    def _known(self, application: str, message: JobMessage) -> _RecordedJob:
-        """The job of a message, which may have been in an earlier one."""
-        name = message.names[0] if message.names else message.job_id
-        job = self._jobs.setdefault(
-            (application, message.job_id), _RecordedJob(name, message.arrival_ms, message.is_open)
-        )
-        job.list_stages(message.stages)
-        return job
-
-    def estimate(self, recorded: str, other: str, num_cores: int) -> ReplayedEstimate | None:
-        """Simulate the recorded jobs under both policies. Returns none if no job was recorded
-        completely, or a policy or so many cores cannot be simulated.
-        """
-        specs = [job.spec() for job in self._jobs.values()]
-        whole = [spec for spec in specs if spec is not None]
-        if not whole or num_cores > MOST_EXECUTORS:
-            return None
-        whole.sort(key=lambda spec: spec.arrival_ms or 0)
-        arrival_ms = np.array([spec.arrival_ms for spec in whole], np.int64)
-        workload = Workload("recorded", tuple(whole))
-        sequence = JobSequence(workload, np.arange(len(whole)), arrival_ms - arrival_ms[0])
-        config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
-        try:
-            averages = [_average_jct_ms(name, sequence, config) for name in (recorded, other)]
-        except (InputError, FileNotFoundError):
-            return None
-        return ReplayedEstimate(len(whole), len(specs) - len(whole), *averages)
-
-
-def _average_jct_ms(policy: str, sequence: JobSequence, config: SimulationConfig) -> float:
-    live = policies_for(policy, sequence.workload)(config.num_executors)
-    guarded = Guarded(policy, live.policy, live.guard) if live.guard else live.policy
-    return float(jct_ms(simulate(sequence, guarded, config, 0)).mean())

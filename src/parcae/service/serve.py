@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,20 +81,29 @@ def simulated_client(
 
 
 def demonstrate(
-    port: int, simulated: SimulatedClient, times_faster: float, secret: bytes | None = None
+    port: int,
+    clients: Iterable[SimulatedClient],
+    times_faster: float,
+    secret: bytes | None = None,
 ) -> threading.Thread:
-    """Run the client against the service on this machine, in a daemon thread."""
-    begun_s = time.monotonic()
+    """Run clients against the service on this machine, one after another, in a daemon thread."""
 
     def play() -> None:
         try:
-            with Client("127.0.0.1", port) as client:
-                client.greet(simulated.hello(), secret)
-                simulated.run(lambda message: paced(client, message))
+            for simulated in clients:
+                begun_s = time.monotonic()
+                with Client("127.0.0.1", port) as client:
+                    client.greet(simulated.hello(), secret)
+                    simulated.run(partial(paced, client, simulated, begun_s))
         except (OSError, ProtocolError) as error:
             _LOG.info("the demonstration has stopped: %s", error)
 
-    def paced(client: Client, message: StateMessage | Events) -> OrdersMessage:
+    def paced(
+        client: Client,
+        simulated: SimulatedClient,
+        begun_s: float,
+        message: StateMessage | Events,
+    ) -> OrdersMessage:
         """Send a message when real time has caught up with the simulated clock."""
         elapsed_s = (message.clock_ms - simulated.first_ms) / MS_PER_S
         time.sleep(max(0.0, elapsed_s / times_faster - (time.monotonic() - begun_s)))
@@ -161,7 +172,7 @@ class ServeSettings(BaseModel):
     )
     demo_jobs: int = option(
         0,
-        "Also schedule a simulated application with this number of jobs.",
+        "Also schedule simulated applications with this number of jobs, one after another.",
         "--demo",
         ge=0,
         le=1_000_000,
@@ -198,22 +209,13 @@ def make_service(
     sharing = None
     if settings.scope is Scope.CLUSTER:
         sharing = Sharing(settings.num_cores, settings.executor_cores, settings.moving_delay_ms)
-    has_page = settings.admin_port is not None
-    warm_up(
-        Service(
-            policy_for,
-            "warm-up",
-            DurationModel(workload),
-            sharing=sharing and Sharing(4),
-            predicts_fair=has_page,
-        )
-    )
+    first = DurationModel(workload)
+    warm_up(Service(policy_for, settings.policy, first, sharing=sharing and Sharing(4)))
     return Service(
         policy_for,
         settings.policy,
         DurationModel(workload, learned=learned),
         sharing=sharing,
-        predicts_fair=has_page,
     )
 
 
@@ -240,6 +242,7 @@ def warm_up(service: Service) -> None:
             if reply.type == "error":
                 raise ConfigError(f"the service failed its first test: {reply.message}")
         board.snapshot()
+    board.estimate(board.jobs_to_play())
     mirror = service.mirror_of(session.application)
     mirror.planning.plan_fairly(mirror.state)
 
@@ -277,13 +280,22 @@ def serve(
     secret = read_secret(settings.secret_file) if settings.secret_file else None
     config = ServerConfig(settings.host, settings.port, secret, settings.tls_cert, settings.tls_key)
     config.ssl_context()  # raises an error now if the certificate cannot be used
-    demonstration = None
+    demonstration: Iterator[SimulatedClient] | None = None
     if settings.demo_jobs:
         if settings.tls_cert is not None or settings.host != "127.0.0.1":
             raise ConfigError(
                 "--demo runs on 127.0.0.1 without TLS; leave out --host and --tls-cert"
             )
-        demonstration = simulated_client(workload, settings.demo_jobs, settings.num_cores)
+        demonstration = (
+            simulated_client(
+                workload,
+                settings.demo_jobs,
+                settings.num_cores,
+                seed=seed,
+                name=f"demonstration-{seed + 1}",
+            )
+            for seed in itertools.count()
+        )
     learned_file = LearnedFile(settings.learned) if settings.learned else None
     learned = learned_file.learned if learned_file else None
     service = make_service(settings, workload, learned, policy_for)
@@ -329,7 +341,7 @@ async def _serve(
     settings: ServeSettings,
     server: Server,
     on_ready: Callable[[int, int | None], None],
-    demonstration: SimulatedClient | None,
+    demonstration: Iterator[SimulatedClient] | None,
     learned_file: LearnedFile | None,
 ) -> None:
     saving = asyncio.create_task(_save_often(learned_file)) if learned_file is not None else None

@@ -152,7 +152,6 @@ class Service:
     duration_model: DurationModel
     secret: bytes | None = None
     sharing: Sharing | None = None
-    predicts_fair: bool = False
     watchers: list[Watcher] = field(default_factory=list)
     now_s: Callable[[], float] = time.monotonic
     sessions: dict[str, Session] = field(default_factory=dict, init=False)  # by application
@@ -183,10 +182,7 @@ class Service:
         return Mirror(
             self.policy_for,
             self.duration_model,
-            LiveSettings(
-                num_cores=self.sharing.num_cores if self.sharing is not None else None,
-                predicts_fair=self.predicts_fair,
-            ),
+            LiveSettings(self.sharing.num_cores if self.sharing is not None else None),
             counts=self.counts,
             on_plan=lambda mirror, plan: self.tell(lambda watcher: watcher.planned(mirror, plan)),
             on_end=lambda job: self.tell(lambda watcher: watcher.ended(job)),

@@ -149,10 +149,3 @@ class TaskDurations:
         It is the "rough" duration of the released simulator.
         """
         return float(self.all_samples.mean())
-
-    def slowest_ms(self, num_tasks: int) -> float:
-        """Expected duration of the slowest of `num_tasks` tasks drawn from all samples."""
-        samples = np.sort(self.all_samples)
-        # The probability that all tasks are at most as long as the i-th sample.
-        at_most = (np.arange(len(samples) + 1) / len(samples)) ** num_tasks
-        return float((samples * np.diff(at_most)).sum())

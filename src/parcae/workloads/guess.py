@@ -91,22 +91,3 @@ def guess_new_task_ms(workload: Workload) -> Callable[[float], float]:
         return float(np.exp(_predict_from_others(x, y)[-1]))
 
     return guess
-
-
-def extra_tail(workload: Workload) -> float:
-    """How much longer than a mean task the slowest task of a stage of many takes, in mean tasks.
-    Returns the mean over the stages of several tasks, weighted by their mean durations; 0 if the
-    tasks of a stage take equally long.
-
-    Example: 2 if the slowest of many tasks takes three times as long as the mean.
-    """
-    wide = [stage for job in workload.jobs for stage in job.stages if stage.num_tasks > 1]
-    mean_ms = sum(stage.durations.mean_ms for stage in wide)
-    if mean_ms == 0.0:
-        return 0.0
-    longer_ms = sum(
-        (stage.durations.slowest_ms(stage.num_tasks) - stage.durations.mean_ms)
-        / (1.0 - 1.0 / stage.num_tasks)
-        for stage in wide
-    )
-    return longer_ms / mean_ms

@@ -24,12 +24,7 @@ from parcae.cluster.kernels.tables import (
     reset_stage_order,
     stages_of,
 )
-from parcae.cluster.kernels.virtual import (
-    advance_virtual_run,
-    estimate_need,
-    find_critical_paths,
-    predict_ends,
-)
+from parcae.cluster.kernels.virtual import estimate_need, find_critical_paths
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 
 
@@ -195,7 +190,7 @@ def stages_added(state, virtual, job, first_new, hidden):  # type: ignore[no-unt
     factor = correction(state, job)
     attained_ms = 0.0 if hidden == NO_STAGE else stages.attained_ms[hidden]
     for stage in range(first_new, last):
-        stages.need_ms[stage] = estimate_need(state, virtual, stage, factor)
+        stages.need_ms[stage] = estimate_need(state, stage, factor)
         stages.attained_ms[stage] = min(attained_ms, stages.need_ms[stage])
         attained_ms -= stages.attained_ms[stage]
         stages.rate[stage] = 0.0
@@ -325,13 +320,6 @@ def forget_orders(state):  # type: ignore[no-untyped-def]
         state.job_orders.pool[job] = 0
         for stage in stages_of(state, job):
             reset_stage_order(state, stage, 0.0)
-
-
-@kernel
-def update_virtual_run(state, virtual):  # type: ignore[no-untyped-def]
-    """Advance a virtual run of fair sharing to the present, and predict when its jobs will end."""
-    advance_virtual_run(state, virtual)
-    predict_ends(state, virtual)
 
 
 @inlined

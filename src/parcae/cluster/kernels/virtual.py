@@ -41,13 +41,13 @@ def empty_virtual_run(virtual):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _tail(virtual, num_tasks):  # type: ignore[no-untyped-def]
+def _tail(num_tasks):  # type: ignore[no-untyped-def]
     """Return how much longer a stage's slowest task runs than the others, in mean task durations.
 
-    This is 0 for one task. For many that take equally long it tends to half a task: the last ones
-    begin at different times. `virtual.now.extra_tail` is added if they differ.
+    This is 0 for one task. For many it tends to half a task: the last ones begin at different
+    times.
     """
-    return (0.5 + virtual.now.extra_tail[0]) * (1.0 - 1.0 / num_tasks)
+    return 0.5 * (1.0 - 1.0 / num_tasks)
 
 
 @inlined
@@ -98,7 +98,7 @@ def find_critical_paths(state, virtual, job):  # type: ignore[no-untyped-def]
             longest_ms = 0.0
             for edge in edges_of(state, stage):
                 longest_ms = max(longest_ms, stages.path_ms[state.children[edge]])
-            tail = _tail(virtual, state.stages.num_tasks[stage])
+            tail = _tail(state.stages.num_tasks[stage])
             path_ms = longest_ms + (1.0 + tail) * state.stages.task_ms[stage]
             if path_ms != stages.path_ms[stage]:
                 stages.path_ms[stage] = path_ms
@@ -106,12 +106,12 @@ def find_critical_paths(state, virtual, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def estimate_need(state, virtual, stage, factor):  # type: ignore[no-untyped-def]
+def estimate_need(state, stage, factor):  # type: ignore[no-untyped-def]
     """Estimate the work of a stage in the virtual run, in ms, from what is known now."""
     stages = state.stages
     left = stages.num_tasks[stage] - stages.num_finished[stage]
     work_ms = max(1.0, stages.executed_ms[stage] + left * stages.task_ms[stage] * factor)
-    return work_ms * (1.0 + _tail(virtual, stages.num_tasks[stage]) / stages.num_tasks[stage])
+    return work_ms * (1.0 + _tail(stages.num_tasks[stage]) / stages.num_tasks[stage])
 
 
 @kernel
@@ -120,7 +120,7 @@ def _estimate_needs(state, virtual, job):  # type: ignore[no-untyped-def]
     factor = correction(state, job)
     total_ms = 0.0
     for stage in stages_of(state, job):
-        virtual.stages.need_ms[stage] = estimate_need(state, virtual, stage, factor)
+        virtual.stages.need_ms[stage] = estimate_need(state, stage, factor)
         total_ms += virtual.stages.need_ms[stage]
     virtual.jobs.total_ms[job] = total_ms
     virtual.jobs.is_exact[job] = 1 if state.jobs.completion_ms[job] != NOT_YET else 0
@@ -144,7 +144,7 @@ def _width(state, virtual, stage):  # type: ignore[no-untyped-def]
     stages = virtual.stages
     num_tasks = state.stages.num_tasks[stage]
     left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
-    tail = _tail(virtual, num_tasks)
+    tail = _tail(num_tasks)
     task_ms = stages.need_ms[stage] / (num_tasks + tail)
     slowest_ms = tail * task_ms
     if left_ms <= slowest_ms + _rounding_ms(stages.need_ms[stage]):
@@ -334,7 +334,7 @@ def _measure_remaining(state, virtual, job):  # type: ignore[no-untyped-def]
         left_ms += max(0.0, stages.need_ms[stage] - stages.attained_ms[stage])
         task_ms = state.stages.task_ms[stage]
         num_tasks = state.stages.num_tasks[stage]
-        tail = _tail(virtual, num_tasks)
+        tail = _tail(num_tasks)
         done_ms = stages.attained_ms[stage] / stages.need_ms[stage] * (1.0 + tail) * task_ms
         ratio = stages.need_ms[stage] / max(1.0, (num_tasks + tail) * task_ms)
         path_ms = max(path_ms, (stages.path_ms[stage] - done_ms) * ratio)

@@ -327,13 +327,11 @@ class ResolvedPacking:
     curves: Mapping[str, list[list[float]]]
     edges: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    #: Names of results that no policy gives, after those of policies.
-    also: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names in the caller's order."""
-        return (*self.policies, *self.also)
+        return tuple(self.policies)
 
 
 def resolve_packing(

@@ -337,7 +337,6 @@ class LoggedRuns:
                 *self.activity.notes(),
             ),
             len(workload.jobs),
-            self,
         )
         return replace(workload, faults=combined(self.faults)), report
 
