@@ -20,8 +20,8 @@ import numpy as np
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation.compare import run_policy
 from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.logs import read_log
 from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy
-from parcae.rigid.swf import read_swf
 
 POLICIES = ("easy", "sjf", "xfactor", "sjf-backfill", "set", "set+unguarded")
 _NUM_JOBS = 4_000
@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> None:
     )
     files = [Path(one) for one in arguments if not one.startswith("--")]
     for path in files:
-        _measure([read_swf(path).jobs], POLICIES)
+        _measure([read_log(path).jobs], POLICIES)
     if files:
         return
     is_developing = "--develop" in arguments

@@ -25,6 +25,8 @@ os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "0")
 # Where bytecode is not kept, each of the hundreds of processes compiles all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Two workers share the cores: threads of PyTorch that wait for each other would only spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("few", max_examples=12, deadline=None)
 settings.register_profile("many", max_examples=100, deadline=None)
 settings.load_profile("few")

@@ -29,7 +29,7 @@ from parcae.base.loader import (
     whole_number,
 )
 from parcae.decima.alibaba import read_alibaba
-from parcae.rigid.swf import read_swf
+from parcae.rigid.logs import read_log
 from parcae.workloads import archive
 from parcae.workloads.archive import read_workload
 from parcae.workloads.durations import LARGEST_ARRIVAL_MS, TaskDurations
@@ -234,7 +234,7 @@ def test_a_header_with_a_huge_cluster_is_refused(tmp_path: Path) -> None:
     for size in ("9" * 30, "9" * 5_000):
         path.write_text(f"; MaxProcs: {size}\n{line}")
         with pytest.raises(FormatError, match=r"l\.swf: MaxProcs of the header is"):
-            read_swf(path)
+            read_log(path)
 
 
 def test_npy_with_an_absurd_shape_is_refused() -> None:

@@ -24,9 +24,20 @@ CROWD = {
 
 
 def write_packing_files(folder: Path) -> None:
-    """`deeprm.json` with two sequences, and `log.swf` with 800 jobs."""
+    """`deeprm.json` with two sequences, `log.swf` with 800 jobs, and `sacct.txt` with 100."""
     (folder / "deeprm.json").write_text(json.dumps({"sequences": [PAIR, CROWD]}))
     (folder / "log.swf").write_text(swf_text(800))
+    (folder / "sacct.txt").write_text(sacct_text(100))
+
+
+def sacct_text(num_jobs: int) -> str:
+    """An export of sacct with its times in seconds: two partitions, and waits of 30 s."""
+    lines = ["JobID|User|Partition|State|Submit|Start|End|Elapsed|Timelimit|AllocCPUS"]
+    for row in range(num_jobs):
+        submit = 1_700_000_000 + 20 * row
+        times = f"{submit}|{submit + 30}|{submit + 90}|00:01:00|00:05:00"
+        lines.append(f"{row}|u{row % 4}|{'long' if row % 2 else 'short'}|COMPLETED|{times}|2")
+    return "\n".join(lines) + "\n"
 
 
 def swf_text(num_jobs: int, num_processors: int = 16) -> str:

@@ -154,19 +154,21 @@ def test_a_process_ends_with_the_exit_code_of_its_command(
     assert "Traceback" not in done.stderr
 
 
+_WRITING = (
+    "-m parcae.cli.main compare toy --policies fifo --cores 2 --jobs 2 --seeds 2 --processes 1"
+)
+
+
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
 def test_a_command_whose_streams_are_closed_writes_its_files(tmp_path: Path, closed: str) -> None:
-    python = shlex.quote(sys.executable)
-    command = f"{python} -m parcae.cli.main compare --world rigid"
-    command += " --load 1 --policies sjf --window 5 --seeds 2 --json out.json"
-    done = subprocess.run(f"{command} {closed}", cwd=tmp_path, shell=True, check=False)
+    command = f"{shlex.quote(sys.executable)} {_WRITING} --json out.json {closed}"
+    done = subprocess.run(command, cwd=tmp_path, shell=True, check=False)
     assert done.returncode == 0
     assert json.loads((tmp_path / "out.json").read_text())
 
 
 def test_a_command_whose_output_nobody_reads_writes_its_files(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "parcae.cli.main", "compare", "--world", "rigid", "--load", "1"]
-    words += ["--policies", "sjf", "--window", "5", "--seeds", "2", "--json", "out.json"]
+    words = [sys.executable, *_WRITING.split(), "--json", "out.json"]
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -211,6 +211,28 @@ def test_describe_calls_jobs_that_arrive_at_once_a_batch(run: Run, tmp_path: Pat
     assert (described["load"], described["span_s"]) == ({"processors": None}, 0)
 
 
+def test_accounting_is_described_and_compared_by_partition(run: Run, tmp_path: Path) -> None:
+    described = json.loads(run("parcae workload describe --world rigid sacct.txt --json").out)
+    assert described["partitions"] == {"short": 50, "long": 50}
+    assert described["waited_s"]["mean"] == 30
+    done = run(
+        "parcae compare --world rigid --log sacct.txt --partitions long --policies easy --part all "
+        "--json c.json"
+    )
+    assert done.code == 0, done.err
+    data = json.loads((tmp_path / "c.json").read_text())
+    assert data["policies"]["as recorded"]["waiting"]["mean"] == 30
+    assert [user["user"] for user in data["users"]] == ["u1", "u3"]
+    assert done.out.index("as recorded") < done.out.index("easy")
+
+
+def test_a_log_is_simulated_under_easy_unless_another_policy_is_named(run: Run) -> None:
+    done = run("parcae simulate --world rigid --swf log.swf --json")
+    assert json.loads(done.out)["policy"] == "easy"
+    done = run("parcae simulate --world rigid --load 1 --json")
+    assert json.loads(done.out)["policy"] == "sjf"
+
+
 def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) -> None:
     done = run(
         "parcae tune --world rigid withhold --load 1.3 --generations 1 --budget 1 -o "
@@ -290,7 +312,7 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
             "images need time in steps, not the exact times of logs: use a policy that needs no "
             "image (set)",
         ),
-        ("compare --swf log.swf --partitions a", "write numbers separated by commas"),
+        ("compare --swf log.swf --partitions a", "log.swf: no partition 'a'"),
         ("compare --swf short.swf", "short.swf:2: 17 fields, expected 18"),
         ("compare --swf none.swf", "none.swf: No such file"),
         (

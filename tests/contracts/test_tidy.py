@@ -45,12 +45,19 @@ def _definitions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
             yield node
 
 
-def _without_docstrings(tree: ast.AST) -> str:
-    """The code, in which a name in a docstring or a comment does not count as a use."""
+def _words(tree: ast.AST) -> Iterator[str]:
+    """The words of code; a name in a docstring or a comment does not count as a use."""
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value = ast.Constant(None)
-    return ast.unparse(tree)
+        names = [getattr(node, field, None) for field in ("id", "attr", "name", "asname", "arg")]
+        names.append(getattr(node, "module", None))
+        if isinstance(node, ast.Constant) and node not in docstrings:
+            names.append(node.value)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            names += node.names
+        for name in names:
+            if isinstance(name, str):
+                yield from _WORD.findall(name)
 
 
 def _is_registered(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
@@ -75,7 +82,7 @@ def test_every_function_and_class_of_the_package_is_used() -> None:
     declared = Counter(node.name for _, node in definitions)
     used = Counter(_WORD.findall((REPOSITORY / "pyproject.toml").read_text()))
     for tree in trees.values():
-        used.update(_WORD.findall(_without_docstrings(tree)))
+        used.update(_words(tree))
     dead = [
         f"{path.relative_to(_SOURCE)}: {node.name}"
         for path, node in definitions
@@ -89,17 +96,18 @@ def test_every_function_and_class_of_the_package_is_used() -> None:
 
 def test_every_module_of_the_package_is_imported() -> None:
     texts = {path: path.read_text() for path in _SOURCE.rglob("*.py")}
-    everything = "\n".join([*texts.values(), (REPOSITORY / "pyproject.toml").read_text()])
-    dead = []
-    for path in texts:
-        *package, name = path.relative_to(_SOURCE).with_suffix("").parts
-        dotted = ".".join([*package, name])
-        imported = rf"from {re.escape('.'.join(package))} import [^\n]*\b{name}\b"
-        several = rf"from {re.escape('.'.join(package))} import \([^)]*\b{name}\b"
-        uses = [rf"\b{re.escape(dotted)}\b", imported, several]
-        if name != "__init__" and not any(re.search(use, everything) for use in uses):
-            dead.append(dotted)
-    assert set(dead) <= _IMPORTED_FROM_OUTSIDE
+    imported = set()
+    for text in [*texts.values(), (REPOSITORY / "pyproject.toml").read_text()]:
+        for dotted in re.findall(r"parcae(?:\.\w+)+", text):
+            parts = dotted.split(".")
+            imported |= {".".join(parts[:end]) for end in range(2, len(parts) + 1)}
+    for text in texts.values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom):
+                imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    modules = {".".join(path.relative_to(_SOURCE).with_suffix("").parts) for path in texts}
+    dead = {name for name in modules - imported if not name.endswith("__init__")}
+    assert dead <= _IMPORTED_FROM_OUTSIDE
 
 
 def test_every_fixture_is_used() -> None:

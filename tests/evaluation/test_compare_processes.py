@@ -31,7 +31,7 @@ if __name__ == "__main__":
     workload = random_dags(shape, np.random.default_rng(0), "long")
     config = SimulationConfig(num_executors=50)
     world = ClusterWorld(workload, config, "poisson:1s", 400)
-    compare(world, ["weighted-fair:oracle"], num_seeds=100_000, processes=2,
+    compare(world, ["weighted-fair:oracle"], num_seeds=3_000, processes=2,
             progress=lambda done, total: print(done, flush=True))
 """
 
@@ -165,9 +165,9 @@ if __name__ == "__main__":
     def shortest_first(view):
         return sorted(view.jobs, key=lambda job: job.remaining_s)
 
-    result = parcae.compare(jobs, ["fair", shortest_first], cluster, seeds=3, processes=2)
+    result = parcae.compare(jobs, ["fair", shortest_first], cluster, seeds=2, processes=2)
     print(len(result.policies), flush=True)
-    parcae.compare(jobs, ["fair", failing], cluster, seeds=3, processes=2)
+    parcae.compare(jobs, ["fair", failing], cluster, seeds=2, processes=2)
 """
 
 

@@ -20,8 +20,8 @@ from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.policy_file import export_policy, read_policy, write_policy
 from parcae.policies.registry import PolicySetting, bind
 from parcae.rigid.job_sets import read_packing_sets
+from parcae.rigid.logs import read_log
 from parcae.rigid.policies.catalog import policy_of_checkpoint
-from parcae.rigid.swf import read_swf
 from parcae.service.learned import read_learned
 from parcae.service.protocol import (
     Bye,
@@ -49,6 +49,7 @@ from tests.fuzzing.mutations import BYTES, JSON, JSON_LINES, TEXT, Damage
 from tests.service.speaking import NONCE, Wire, began, ended, job_of, service_of, stages_of
 from tests.service.test_record_and_replay import _recorded
 from tests.workloads.spark_log_builder import small_log
+from tests.workloads.test_accounting import LSF, PBS, SACCT, TABLE
 from tests.workloads.test_stage_table import ROWS
 
 SHIPPED = Path(read_checkpoint.__code__.co_filename).parent / "shipped"
@@ -390,9 +391,11 @@ READERS: tuple[Subject, ...] = (
     Subject("json lines", lambda: (b"\n".join(json.dumps(row).encode() for row in ROWS),),
             JSON_LINES, _importing("json"), "s.jsonl", _PACKED),
     Subject("parquet", _stages_parquet, BYTES, _importing("parquet"), "s.parquet", share=0.02),
-    Subject("swf", lambda: (_SWF,), TEXT, lambda path: read_swf(path, max_bad_share=1.0),
+    Subject("swf", lambda: (_SWF,), TEXT, lambda path: read_log(path, max_bad_share=1.0),
             "l.swf"),
-    Subject("swf.gz", lambda: (_SWF,), TEXT, read_swf, "l.swf.gz", (by.gz,)),
+    Subject("accounting", lambda: (SACCT.encode(), PBS.encode(), LSF.encode(), TABLE.encode()),
+            TEXT, lambda path: read_log(path, max_bad_share=1.0), "jobs.txt"),
+    Subject("swf.gz", lambda: (_SWF,), TEXT, read_log, "l.swf.gz", (by.gz,)),
     Subject("job sets", _json(_JOB_SETS), JSON, read_job_sets, "sets.json"),
     Subject("spark world sets", _json(_SPARK_WORLD), JSON, _load_spark_world, "sets.json"),
     Subject("packing sets", _json(_PACKING), JSON, read_packing_sets, "sets.json"),

@@ -61,7 +61,7 @@ def _train(folder, iterations, is_resumed=False, progress=None, **made):
             "kind": "a2c",
             "source": _TOY,
             "recipe": "paper",
-            "settings": [*_POOLED, "max_decisions=60"],
+            "settings": [*_POOLED, "max_decisions=12"],
         },
     ],
 )

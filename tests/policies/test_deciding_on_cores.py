@@ -45,8 +45,8 @@ def _policy(name: str) -> object:
     return named_policy(name, _WORKLOAD, _CONFIG) if is_learned else make_policy(name, 10)
 
 
-def _sequence(arrivals: str, seed: int = 1) -> JobSequence:
-    return draw_sequence(_WORKLOAD, arrivals, 12, 10, RandomStreams(seed))
+def _sequence(arrivals: str, seed: int = 1, num_jobs: int = 12) -> JobSequence:
+    return draw_sequence(_WORKLOAD, arrivals, num_jobs, 10, RandomStreams(seed))
 
 
 @pytest.mark.parametrize("arrivals", ["batch", "load:0.8"])
@@ -54,7 +54,7 @@ def _sequence(arrivals: str, seed: int = 1) -> JobSequence:
 def test_every_decision_names_a_runnable_stage_and_the_tables_stay_consistent(
     name: str, arrivals: str
 ) -> None:
-    sequence = _sequence(arrivals)
+    sequence = _sequence(arrivals, num_jobs=6)
     policy = _policy(name)
     simulator = Simulator(sequence, _CONFIG, 1, record=True)
     simulator.start()

@@ -211,7 +211,7 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
 )
 def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=4, unknown_share=0.3)
-    sequence = draw_sequence(_SYNTHETIC, "load:0.7", 160, 4, RandomStreams(5))
+    sequence = draw_sequence(_SYNTHETIC, "load:0.7", 60, 4, RandomStreams(5))
     simulator, in_simulator = simulated(sequence, policies_for(name, _SYNTHETIC)(4), config, 5)
     live = policies_for(name, _SYNTHETIC)(4)
     duration_model = DurationModel(_SYNTHETIC, is_learning=False)
@@ -224,7 +224,7 @@ def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
 
 def test_the_tables_are_consistent_during_a_simulated_run() -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=3, unknown_share=0.5)
-    sequence = draw_sequence(_SYNTHETIC, "load:0.8", 12, 3, RandomStreams(2))
+    sequence = draw_sequence(_SYNTHETIC, "load:0.8", 6, 3, RandomStreams(2))
     simulator, in_simulator = simulated(sequence, policies_for("fair", _SYNTHETIC)(3), config, 2)
     duration_model = DurationModel(_SYNTHETIC, is_learning=False)
     _, _, in_service = served(

@@ -8,7 +8,7 @@ import pytest
 
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.rigid.jobs import RigidJobs, to_steps
-from parcae.rigid.swf import read_swf
+from parcae.rigid.logs import read_log
 
 _LOG = Path(__file__).parents[2] / "../shared/data/swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"
 
@@ -69,6 +69,6 @@ def test_jobs_in_steps_and_clusters_that_nothing_fits_are_refused() -> None:
 
 @pytest.mark.skipif(not _LOG.exists(), reason="needs the logs in ../shared/data/swf")
 def test_an_academic_clusters_log_keeps_all_its_jobs_on_54_units() -> None:
-    jobs = to_steps(read_swf(_LOG).jobs, step_s=3_600, num_units=54, horizon=48)
+    jobs = to_steps(read_log(_LOG).jobs, step_s=3_600, num_units=54, horizon=48)
     assert (len(jobs), int(jobs.duration.max())) == (19_760, 48)
     assert 0.6 < jobs.load[0] < 0.85

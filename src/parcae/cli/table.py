@@ -27,6 +27,7 @@ COMMANDS = {
     "workload": ("", "Import, prepare, describe and sample workloads."),
     "workload import": ("parcae.cli.workload:app", "Make a workload file from logs or a trace."),
     "workload describe": ("parcae.cli.workload:describe", "Describe a workload."),
+    "workload check": ("parcae.cli.workload:check", "Hold the simulator against an event log."),
     "workload sample": ("parcae.cli.workload:sample", "Draw jobs into a smaller workload file."),
     "workload prepare": ("parcae.cli.workload:prepare", "Change the jobs of a workload."),
     "bench": ("", "Measure the speed of Parcae on this machine."),

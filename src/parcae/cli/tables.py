@@ -12,7 +12,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from parcae.base.texts import printable, seconds_text
+from parcae.base.texts import printable, s_from_ms, seconds_text
+from parcae.evaluation.log_check import CheckedLog
 from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
 
 #: Number of jobs that the description of a workload lists by name.
@@ -70,6 +71,44 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     ]
     headings = ("job", "stages", "tasks", "depth", "work s", "critical path s", "width")
     yield rows_table("Largest jobs", headings, rows)
+
+
+def check_tables(checked: Sequence[CheckedLog]) -> Iterator[Table]:
+    """The tables of `parcae workload check`: a row an application, and those queries that differ
+    most.
+    """
+    rows = [
+        [
+            one.application,
+            str(len(one.queries)),
+            *(f"{ratio:.3f}" for ratio in (one.ratio, one.constant, one.without_driver)),
+        ]
+        for one in checked
+    ]
+    caption = (
+        "simulated / logged mean completion time: replayed with the log's own durations, order, "
+        "cores over time and driver time; at as many cores as there ever were; without the driver"
+    )
+    headings = ("application", "queries", "replayed", "constant cores", "without driver")
+    yield rows_table("The simulator beside the log", headings, rows, caption)
+    queries = sorted(
+        (query for one in checked for query in one.queries),
+        key=lambda query: -abs(query.simulated_ms - query.logged_ms),
+    )
+    rows = [
+        [
+            query.name,
+            seconds_text(s_from_ms(query.logged_ms)),
+            seconds_text(s_from_ms(query.simulated_ms)),
+            f"{query.ratio:.3f}",
+            f"{query.driver_ms / max(1, query.logged_ms):.0%}",
+            query.why,
+        ]
+        for query in queries[:_LARGEST]
+    ]
+    headings = ("query", "log s", "simulated s", "ratio", "driver", "why they differ")
+    caption = f"and {len(queries) - _LARGEST} more" if len(queries) > _LARGEST else ""
+    yield rows_table("Queries, the largest difference first", headings, rows, caption)
 
 
 def _first(texts: Iterable[str]) -> str:

@@ -15,14 +15,16 @@ from parcae.base.errors import ConfigError
 from parcae.base.extensions import is_reference
 from parcae.base.options import REQUIRED, argument, option
 from parcae.cli.commands import Only, command, made
-from parcae.cli.options import JSON, MODEL, MOST, WORKLOAD, ClusterOptions
+from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE, MODEL, MOST, WORKLOAD, ClusterOptions
 from parcae.cli.progress import counting, print_reading
-from parcae.cli.tables import description_tables, print_fitted
+from parcae.cli.tables import check_tables, description_tables, print_fitted
+from parcae.evaluation.log_check import check_log, replay_note
 from parcae.workloads import demands
 from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.import_report import counted
 from parcae.workloads.readers import Reader, ReaderOption, find_reader, read_workload, readers
+from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.workload import Workload
 
 OUTPUT = option(REQUIRED, "The workload file to write (*.parcae).", "-o", "--output", check="write")
@@ -69,6 +71,8 @@ def _import_command(reader: Reader) -> Any:
             workload, report = read_workload(reader.format, paths, progress=progress, **given)
         write_workload(workload, output)
         print_reading(report)
+        if report.logged is not None:
+            typer.echo(f"note: {replay_note(report.logged)}", err=True)
         bad = f", {counted(report.num_bad_rows, 'bad row')} left out" if report.num_bad_rows else ""
         files = f"{counted(report.num_files, 'file')} ({counted(report.num_rows, 'row')}{bad})"
         typer.echo(f"{output}: {_size(workload)} from {files}")
@@ -108,6 +112,29 @@ def _rule(one: ReaderOption) -> Only:
 def _size(workload: Workload) -> str:
     stages = counted(workload.num_stages, "stage")
     return f"{counted(len(workload.jobs), 'job')}, {stages}, {counted(workload.num_tasks, 'task')}"
+
+
+@command()
+def check(
+    paths: list[Path] = argument(
+        "Event logs: files, rolling log folders, zips, or folders of them.", "LOGS...", "read"
+    ),
+    key: str | None = KEY,
+    as_json: bool = JSON,
+    max_bad_share: float = MAX_BAD_SHARE,
+) -> None:
+    """Hold the simulator against an event log: every query replayed, beside what it took there.
+
+    Example: parcae workload check application.zstd
+    """
+    with counting("reading") as progress:
+        logged = read_runs(paths, key=key, max_bad_share=max_bad_share, progress=progress)
+    checked = check_log(logged)
+    if as_json:
+        typer.echo(json.dumps([one.to_json() for one in checked], indent=2))
+        return
+    for table in check_tables(checked):
+        print_fitted(table)
 
 
 @command()

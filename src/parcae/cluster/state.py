@@ -69,6 +69,8 @@ JOB = np.dtype(
         # World of cores with pools: of two jobs of a pool, that of higher priority is served first.
         ("priority", "i8"),
         ("core_ms", "i8"),  # elastic clusters: the integral over time of the cores at its arrival
+        # World of cores: it ends some time after its last stage, when the driver has the result.
+        ("has_tail", "i8"),
     ],
     align=True,
 )

@@ -38,6 +38,8 @@ from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_interval
 Progress = Callable[[int, int], None]
 #: Called with a text about the current step.
 Say = Callable[[str], None]
+#: The result that is no policy's: what a log says of its own jobs. Nothing is relative to it.
+RECORDED = "as recorded"
 #: Worker processes take seconds to start. Less estimated work than this runs in this process.
 _WORTH_WORKERS_S = 10.0
 
@@ -214,6 +216,10 @@ class ComparedWorld(ABC):
     def sections(self, comparison: Comparison) -> list[Section]:
         """The page's sections after the table."""
 
+    def caveat(self, comparison: Comparison) -> str:
+        """What to know before any result: where the simulation misses the log; or no text."""
+        return ""
+
     def winners(self, comparison: Comparison) -> str:
         """A sentence about who gains and who loses, for the page's headline; or no text."""
         return ""
@@ -233,7 +239,7 @@ class Comparison:
 
     Args:
         policies: results per policy, in the order in which the caller named them. The first is the
-            baseline of all ratios.
+            baseline of all ratios. The last may be `RECORDED`.
         settings: everything that is needed to repeat the comparison.
         world: the cluster and its runs.
         resolved: the policy objects.
@@ -254,6 +260,16 @@ class Comparison:
         """A policy's mean of the measure by which policies are ranked."""
         return result.estimates[self.world.main]
 
+    @property
+    def simulated(self) -> list[PolicyResult]:
+        """The results of policies, without what the log says."""
+        return [result for result in self.policies if result.name != RECORDED]
+
+    @property
+    def rows(self) -> list[PolicyResult]:
+        """The results in the order of tables: what the log says comes first."""
+        return sorted(self.policies, key=lambda result: result.name != RECORDED)
+
     def ranked(self) -> list[PolicyResult]:
         """The policies that may be called the best."""
         ranked: list[PolicyResult] = self.world.ranked(self)
@@ -269,12 +285,14 @@ class Comparison:
 
     def warnings(self) -> list[str]:
         """What makes conclusions from this comparison wrong, in sentences."""
-        return list(self.world.warnings(self))
+        return [*filter(None, [self.world.caveat(self)]), *self.world.warnings(self)]
 
     def notes(self) -> list[str]:
-        """Sentences below the table of policies."""
-        warnings = (f"Warning: {text}." for text in self.warnings())
-        return [*self.world.notes(self), *warnings]
+        """Sentences below the table of policies; a caveat comes first."""
+        caveat = self.world.caveat(self)
+        warnings = [f"Warning: {text}." for text in self.warnings()]
+        count = 1 if caveat else 0
+        return [*warnings[:count], *self.world.notes(self), *warnings[count:]]
 
     def columns(self) -> list[Column]:
         """The columns of the table of policies, after that of their names."""
@@ -320,8 +338,7 @@ def comparison_table(comparison: Comparison) -> Table:
     """The comparison as a table for the terminal."""
     columns = [column for column in comparison.columns() if column.in_terminal]
     rows = [
-        [result.name, *(column.text(result) for column in columns)]
-        for result in comparison.policies
+        [result.name, *(column.text(result) for column in columns)] for result in comparison.rows
     ]
     headings = ["policy", *(column.heading for column in columns)]
     return text_table(comparison.title(), headings, rows, "\n".join(comparison.notes()))

@@ -32,7 +32,7 @@ def summary_sentence(comparison: Comparison) -> str:
     first = comparison.policies[0]
     mean = comparison.main(best)
     alone = f"{world.value_text(mean.mean)}{_ends(comparison, mean, world.value_text)}."
-    if len(comparison.policies) == 1:
+    if len(comparison.simulated) == 1:
         return f"With {first.name} the {world.measure} is {alone}"
     won = f"{best.name} has the lowest {world.measure}: "
     others = [result for result in comparison.ranked() if result is not first]
@@ -93,11 +93,12 @@ def headline(comparison: Comparison) -> str:
     Example: "srpt is better than fair: its average job completion time is 18% lower."
     """
     best = comparison.best()
-    if best is None or len(comparison.policies) == 1:
-        return ""
+    caveat: str = comparison.world.caveat(comparison)
+    if best is None or len(comparison.simulated) == 1:
+        return caveat and f"{caveat}."
     first = comparison.policies[0].name
     measure = comparison.world.measure
-    are_all = len(comparison.ranked()) == len(comparison.policies)
+    are_all = len(comparison.ranked()) == len(comparison.simulated)
     kind = "policies" if are_all else "policies that are ranked"
     ratio = best.ratio_to_first
     # The first policy may be as good without being ranked.
@@ -115,7 +116,7 @@ def headline(comparison: Comparison) -> str:
         said = f"{best.name} is better than {first}: its {measure} is {shown} lower."
     else:
         said = f"It may be chance that {best.name} does better than {first}: run more to know."
-    return f"{said} {comparison.world.winners(comparison)}".rstrip()
+    return f"{caveat and f'{caveat}. '}{said} {comparison.world.winners(comparison)}".rstrip()
 
 
 def how_sure(ratio: Estimate, of: str = "seeds") -> str:
@@ -152,8 +153,9 @@ def policies_table(comparison: Comparison) -> Table:
     """The table of policies, with the best one highlighted."""
     columns = comparison.columns()
     rows = []
-    for row, result in enumerate(comparison.policies):
-        cells: list[Cell | str] = [Cell(result.name, color=policy_color(row))]
+    for result in comparison.rows:
+        color = policy_color(comparison.policies.index(result))
+        cells: list[Cell | str] = [Cell(result.name, color=color)]
         for column in columns:
             value = column.value(result)
             cells.append(
@@ -163,6 +165,6 @@ def policies_table(comparison: Comparison) -> Table:
             )
         rows.append(cells)
     best = comparison.best()
-    position = None if best is None else comparison.policies.index(best)
+    position = None if best is None else comparison.rows.index(best)
     head = [Cell("policy"), *(Cell(column.heading, column.small) for column in columns)]
     return Table(head, rows, comparison.notes(), position)

@@ -55,9 +55,9 @@ from parcae.rigid.bernoulli import CODE, load_of_rate
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import to_steps
 from parcae.rigid.layout import select
+from parcae.rigid.logs import read_log
 from parcae.rigid.metrics import mean_of_started, slowdown
 from parcae.rigid.sources import DrawnSource, RigidLogSource
-from parcae.rigid.swf import read_swf
 from parcae.rigid.world import PackingBatch
 from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig, decima_classes
@@ -1010,7 +1010,7 @@ def log_parts(request: Request, names: Mapping[str, str]) -> list[Part]:
     parts = []
     for name, one in LOG_SETTINGS.items():
         sources = []
-        halves = read_swf(request.log, estimates="actual").jobs.halves()
+        halves = read_log(request.log, estimates="actual").jobs.halves()
         for jobs, num_jobs in zip(halves, (one.train_jobs, one.num_jobs), strict=True):
             # The cluster is never larger than the log's.
             size = int(min(one.processors, jobs.capacity[0]))

@@ -50,7 +50,9 @@ def _formula(kind: OrderKind) -> Callable[[PolicyName, PolicySetting], OrderPoli
 def _fifo(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
     if name.argument not in ("", "spark-jobs"):
         raise PolicyError(f"policy {name.name!r}: the argument is 'spark-jobs' or nothing")
-    kind = OrderKind.FIFO_SPARK_JOBS if name.argument else OrderKind.FIFO
+    # Where the log says which Spark job a stage belongs to, Spark's order is known exactly.
+    by_spark_jobs = name.argument or setting.workload.knows_spark_jobs
+    kind = OrderKind.FIFO_SPARK_JOBS if by_spark_jobs else OrderKind.FIFO
     return OrderPolicy(name.name, kind, plan_tables())
 
 

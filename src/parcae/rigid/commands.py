@@ -42,6 +42,7 @@ from parcae.rigid.evaluation.tuning import tune as tune_policy
 from parcae.rigid.job_sets import read_packing_sets
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import NOT_YET, Cost
+from parcae.rigid.logs import BatchLog, read_log
 from parcae.rigid.metrics import MEASURES, mean_of_started, parse_cost, run_metrics, slowdown
 from parcae.rigid.policies.catalog import (
     LEARNED,
@@ -60,7 +61,6 @@ from parcae.rigid.sources import (
     require_waiting,
     sped_up,
 )
-from parcae.rigid.swf import SwfLog, read_swf
 from parcae.rigid.world import RigidOutcome
 
 #: The policies of `--policy all`: those of the conformance runs.
@@ -103,22 +103,17 @@ class ReadingOptions(Options):
     )
     estimates: str = option("requested", "Durations that the policies know: requested | actual")
     cancelled: str = option("keep", "Jobs that were cancelled while running: keep | drop")
-    partitions: str | None = option(None, "Use only the jobs of these partitions: 1,3")
+    partitions: str | None = option(
+        None, "Use only the jobs of these partitions, by number or name: 1,3"
+    )
     max_bad_share: float = option(
         0.0, "Fail if more than this share of the lines is invalid.", ge=0, le=1
     )
 
-    def read(self, path: Path) -> SwfLog:
+    def read(self, path: Path) -> BatchLog:
         """Read a log."""
-        words = self.partitions.split(",") if self.partitions is not None else []
-        if not all(word.strip().isdecimal() for word in words):
-            raise ConfigError(
-                f"--partitions {self.partitions}: write numbers separated by commas, as in 1,3"
-            )
-        return read_swf(
-            path,
-            **{**self.settings(), "partitions": [int(word) for word in words] or None},
-        )
+        words = None if self.partitions is None else names_in(self.partitions)
+        return read_log(path, **{**self.settings(), "partitions": words})
 
     def settings(self) -> dict[str, Any]:
         """How a log is read, as JSON: the values of the options, by their names."""
@@ -129,10 +124,14 @@ class LogOptions(ReadingOptions):
     """A log, if there is one, and how it is read."""
 
     swf: Path | None = option(
-        None, "A log in the Standard Workload Format (*.swf, *.swf.gz).", check="read"
+        None,
+        "A log of a batch cluster: SWF, sacct --parsable2, PBS, LSF, or a table of jobs.",
+        "--log",
+        "--swf",
+        check="read",
     )
 
-    def read_noting(self, path: Path) -> SwfLog:
+    def read_noting(self, path: Path) -> BatchLog:
         """Read a log, and print on standard error what was left out or changed."""
         log = self.read(path)
         print_reading(log.report)
@@ -146,7 +145,7 @@ class SpedLogOptions(LogOptions):
         1.0, "Let the log's jobs arrive this many times as fast, e.g. 1.5.", ge=1e-3, le=1e3
     )
 
-    def read(self, path: Path) -> SwfLog:
+    def read(self, path: Path) -> BatchLog:
         """Read a log; see `ReadingOptions.read`."""
         log = super().read(path)
         if self.speed == 1.0:
@@ -238,6 +237,8 @@ class PieceOptions(Options):
     also_swf: list[Path] | None = option(
         None,
         "A further log; pieces are drawn from all logs in turn. Can be repeated.",
+        "--also-log",
+        "--also-swf",
         check="read",
     )
     piece_jobs: int | None = option(
@@ -303,7 +304,9 @@ def simulate(
     drawn: DrawnOptions,
     reading: SpedLogOptions,
     shown: ShowOptions,
-    policy: str = option("sjf", POLICY_HELP, check="policies"),
+    policy: str | None = option(
+        None, f"{POLICY_HELP} (default: sjf; logs: easy)", check="policies"
+    ),
     job_set: Path | None = JOB_SET,
     set_id: str = SET,
     seed: int = option(1_000, "Seed of the drawn job sequence.", ge=0),
@@ -312,7 +315,8 @@ def simulate(
 
     Example: parcae simulate --world rigid --load 1.3 --policy sjf,packer
     """
-    names = policy_names(policy, CONFORMANCE_POLICIES)
+    default = "sjf" if reading.swf is None else "easy"
+    names = policy_names(policy or default, CONFORMANCE_POLICIES)
     if job_set is None:
         sequences = [_sequence(drawn, reading, seed)]
     elif reading.swf is not None or drawn.is_given:
@@ -518,7 +522,7 @@ def compare(
 @command()
 def describe(
     reading: ReadingOptions,
-    log: Path = argument("A log of a batch cluster (*.swf[.gz]).", "LOG", "read"),
+    log: Path = argument("A log of a batch cluster.", "LOG", "read"),
     as_json: bool = JSON,
 ) -> None:
     """Describe a log, and list what the reader left out or changed, with the first line concerned.
@@ -536,7 +540,7 @@ def describe(
         typer.echo(f"; {key}: {value}")
 
 
-def _log_json(log: SwfLog) -> dict[str, Any]:
+def _log_json(log: BatchLog) -> dict[str, Any]:
     """A description of a log, and what the reader left out or changed, as JSON."""
     jobs = log.jobs
     names = jobs.resources
@@ -550,6 +554,8 @@ def _log_json(log: SwfLog) -> dict[str, Any]:
         "load": jobs.load_by_resource,
         "duration_s": _spread_of(jobs.duration),
         "told_s": _spread_of(jobs.estimate),
+        "waited_s": _spread_of(jobs.waits) if len(jobs.waits) else None,
+        "partitions": _jobs_by_partition(log),
         "demand": {name: _spread_of(jobs.demand[:, row]) for row, name in enumerate(names)},
         "read": {
             "lines": report.num_rows,
@@ -563,6 +569,12 @@ def _log_json(log: SwfLog) -> dict[str, Any]:
         },
         "header": dict(log.header.entries),
     }
+
+
+def _jobs_by_partition(log: BatchLog) -> dict[str, int]:
+    """The number of jobs of every partition, by its name, if there are several."""
+    counts = zip(*np.unique(log.jobs.partitions, return_counts=True), strict=True)
+    return {log.partitions.get(int(one), str(one)): int(count) for one, count in counts}
 
 
 def _spread_of(values: Any) -> dict[str, float]:
@@ -582,10 +594,14 @@ def _print_description(described: dict[str, Any]) -> None:
         *((f"{name} of the cluster", f"{units:,}") for name, units in capacity),
         *((f"load of {name}", "batch" if one is None else f"{one:.1%}") for name, one in loads),
     ]
+    by_partition = described["partitions"].items()
+    facts += [(f"jobs of partition {name}", f"{jobs:,}") for name, jobs in by_partition]
     print_rows(f"Log {described['log']}", ("", ""), facts)
+    waited = described["waited_s"]
     spreads = {
         "duration (s)": described["duration_s"],
         "estimate (s)": described["told_s"],
+        **({} if waited is None else {"recorded wait (s)": waited}),
         **described["demand"],
     }
     rows = [

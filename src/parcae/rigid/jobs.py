@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,10 @@ from parcae.base.errors import ConfigError, WorkloadError
 IntArray = npt.NDArray[np.int64]
 #: Times of a run stay below this, so that kernels can add them without an overflow.
 _LARGEST_TIME = 2.0**62
+#: Columns that only logs have, and not all of them: they may be empty.
+_OF_LOGS = ("users", "waits", "partitions")
 #: The columns of `RigidJobs` with a row a job.
-_PER_JOB = ("arrival", "duration", "estimate", "demand", "ids", "users", "rows")
+_PER_JOB = ("arrival", "duration", "estimate", "demand", "ids", "rows", *_OF_LOGS)
 
 
 def _none() -> IntArray:
@@ -47,6 +50,9 @@ class RigidJobs:
             the source names no users.
         rows: int64[num_jobs], rows of the jobs among all jobs of their source, in order of arrival,
             however the source is filtered and cut; 0, 1, ... by default.
+        waits: int64[num_jobs], how long each job waited in the log; empty if it does not say.
+        partitions: int64[num_jobs], the partitions on which the jobs ran; empty if they are one.
+        user_names: the users' names by their numbers; empty if the source has only numbers.
 
     Raises:
         WorkloadError: arrays of inconsistent shapes, a negative time, a job larger than the
@@ -66,6 +72,9 @@ class RigidJobs:
     ids: IntArray = field(default_factory=_none)
     users: IntArray = field(default_factory=_none)
     rows: IntArray = field(default_factory=_none)
+    waits: IntArray = field(default_factory=_none)
+    partitions: IntArray = field(default_factory=_none)
+    user_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for key in (*_PER_JOB, "capacity"):
@@ -91,11 +100,11 @@ class RigidJobs:
                 f"{self.name}: demand must be [{count} jobs, {num_resources} resources], "
                 f"not {self.demand.shape}"
             )
-        lengths = {len(getattr(self, key)) for key in _PER_JOB if key != "users"}
-        if lengths | {len(self.users) or count} != {count} or len(self.resources) != num_resources:
+        lengths = {len(getattr(self, key)) or (count if key in _OF_LOGS else 0) for key in _PER_JOB}
+        if lengths != {count} or len(self.resources) != num_resources:
             raise WorkloadError(
-                f"{self.name}: arrival, duration, demand, estimate, ids, users and rows must have "
-                "one entry a job, resources one name for each entry of capacity"
+                f"{self.name}: {', '.join(_PER_JOB)} must have one entry a job, resources one name "
+                "for each entry of capacity"
             )
         if (self.capacity < 1).any():
             raise WorkloadError(
@@ -165,11 +174,7 @@ class RigidJobs:
     @property
     def never_waits(self) -> bool:
         """Whether the cluster is large enough for every job to start when it arrives."""
-        time = np.concatenate([self.arrival + self.duration, self.arrival])
-        change = np.concatenate([-self.demand, self.demand])
-        # The sort is stable: where jobs end and start at the same time, the ends come first.
-        used = np.cumsum(change[np.argsort(time, kind="stable")], axis=0)
-        return bool((used <= self.capacity).all())
+        return bool((most_in_use(self.arrival, self.duration, self.demand) <= self.capacity).all())
 
     @property
     def load_by_resource(self) -> dict[str, float | None]:
@@ -192,6 +197,16 @@ class RigidJobs:
             raise WorkloadError(f"{self.name}: {len(self)} jobs cannot be split into two halves")
         middle = len(self) // 2
         return self.piece(0, middle), self.piece(middle, len(self))
+
+
+def most_in_use(
+    start: npt.NDArray[Any], duration: npt.NDArray[Any], demand: npt.NDArray[Any]
+) -> Any:
+    """The most that jobs with these starts hold at once: a number, or one for each resource."""
+    time = np.concatenate([start + duration, start])
+    change = np.concatenate([-demand, demand])
+    # The sort is stable: where jobs end and start at the same time, the ends come first.
+    return np.cumsum(change[np.argsort(time, kind="stable")], axis=0).max(axis=0, initial=0)
 
 
 def log_name(name: str) -> str:

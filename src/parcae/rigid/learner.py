@@ -49,19 +49,7 @@ def make_learner(
     settings: Sequence[str] = (),
     seed: int = 0,
 ) -> PackingLearner:
-    """Make the learner with this name.
-
-    Args:
-        kind: "deeprm", "a2c" or "set".
-        source: where job sequences are drawn.
-        cost: the objective to minimise.
-        recipe: recipe of the learner; None for its default.
-        settings: changes of the recipe's settings, each "key=value".
-        seed: seed of the random weights.
-
-    Raises:
-        ConfigError: there is no such learner, recipe or setting, it cannot learn on the source (as
-            where no job waits), or the cost does not tell policies apart.
+    """Make the learner with this name; settings are changes of its recipe's, each "key=value".
 
     Example: `make_learner("set", DrawnSource())`
     """

@@ -58,6 +58,16 @@ class RigidOutcome:
     end: int
 
 
+def recorded_outcome(jobs: RigidJobs) -> RigidOutcome:
+    """Return the run that a log recorded; nothing of it is simulated."""
+    start = jobs.arrival + jobs.waits
+    finish = start + jobs.duration
+    none = np.zeros(len(Cost)), 0
+    return RigidOutcome(
+        jobs, start, finish, np.zeros(len(jobs), np.bool_), *none, int(finish.max())
+    )
+
+
 def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) -> SequenceTables:
     """Return job sequences as tables with a leading axis."""
     if not sequences or any((s.capacity.shape != sequences[0].capacity.shape) for s in sequences):

@@ -20,7 +20,7 @@ from pydantic import (
 from parcae.base.errors import ConfigError, problem
 from parcae.base.options import option
 from parcae.cluster.state import ExecutorClass, World
-from parcae.simulation.elastic import Elastic, check_whole
+from parcae.simulation.elastic import Elastic, Slots, check_whole
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import LARGEST_SIGMA, DurationMode, Interpolation
 from parcae.workloads.durations import LARGEST_ARRIVAL_MS, MOST_EXECUTORS
@@ -157,6 +157,8 @@ class SimulationConfig(BaseModel):
     )
     #: World of cores: the cluster grows to `num_executors` cores and shrinks; None: a fixed size.
     elastic: Elastic | None = None
+    #: World of cores: how the number of cores changed in a log, as (time in ms, change).
+    slots: Slots = ()
 
     @field_validator("executor_classes", mode="before")
     @classmethod

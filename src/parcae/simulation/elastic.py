@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parcae.base.options import option
-from parcae.simulation.future import ELASTIC, ELASTIC_EXECUTOR, Future
+from parcae.simulation.future import ELASTIC, ELASTIC_EXECUTOR, SLOT_CHANGE, Future
 
 #: Largest time in ms that a setting may have: a day.
 _DAY_MS = 86_400_000
@@ -92,10 +92,19 @@ def check_whole(cores: int, cores_per_executor: int) -> None:
         )
 
 
-def with_elastic(futures: Future, elastic: Elastic | None, max_cores: int) -> Future:
-    """Return the tables of simulators with those for an elastic cluster; as they are without
-    one.
+Slots = tuple[tuple[int, int], ...]
+
+
+def with_elastic(
+    futures: Future, elastic: Elastic | None, max_cores: int, slots: Slots = ()
+) -> Future:
+    """Return the tables of simulators with those for an elastic cluster; as they are without one.
+
+    With `slots`, pairs of (time in ms, change of the number of cores) in order of time, cores come
+    and go as recorded; a core leaves once it is idle.
     """
+    if slots:
+        elastic = Elastic(cores_per_executor=1)
     if elastic is None:
         return futures
     count = len(futures.events)
@@ -110,7 +119,9 @@ def with_elastic(futures: Future, elastic: Elastic | None, max_cores: int) -> Fu
     table.idle_ms[:] = elastic.idle_ms
     table.start_ms[:] = elastic.start_ms
     executors = np.zeros((count, max_cores // cores), ELASTIC_EXECUTOR).view(np.recarray)
+    changes = np.broadcast_to(np.array(list(slots), SLOT_CHANGE), (count, len(slots)))
     return futures._replace(
+        slots=changes.copy().view(np.recarray),
         elastic=table,
         elastic_executors=executors,
         core_idle_ms=np.zeros((count, max_cores), np.int64),

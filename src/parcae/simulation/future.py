@@ -60,9 +60,23 @@ EVENTS = np.dtype(
         ("num_followups", "i8"),  # world of cores: follow-ups that wait
         # World of cores: loss or return of an executor, or check for tasks that run long.
         ("next_fault_ms", "i8"),
+        ("num_timers", "i8"),  # rows of `timers` in use
+        ("num_timers_set", "i8"),  # timers of one time fire in the order in which they were set
     ],
     align=True,
 )
+
+
+class Timer(IntEnum):
+    """World of cores: what the driver has done when a timer fires."""
+
+    SUBMIT = 0  # it submits a stage, whose Spark job then has its number
+    LAUNCH = 1  # it may launch the stage's tasks
+    RESULT = 2  # it has the result of a job whose stages are complete
+
+
+#: A heap of timers, the next one first. `what` is a stage or a job x len(Timer) + Timer.
+TIMER = np.dtype([("time_ms", "i8"), ("number", "i8"), ("what", "i8")], align=True)
 
 
 #: What goes wrong in the world of cores: parameters, times of the next events, and counts.
@@ -153,9 +167,12 @@ ELASTIC = np.dtype(
         ("next_ms", "i8"),  # the earlier of that and the next start of an executor
         ("held_ms", "i8"),  # integral over time of the cores up or starting, up to `held_until_ms`
         ("held_until_ms", "i8"),
+        ("next_change", "i8"),  # recorded cores: the next row of `slots`
     ],
     align=True,
 )
+#: At a time, so many cores join, or (negative) leave as soon as they are idle.
+SLOT_CHANGE = np.dtype([("time_ms", "i8"), ("change", "i8")], align=True)
 #: An executor of an elastic cluster.
 ELASTIC_EXECUTOR = np.dtype(
     [
@@ -193,6 +210,10 @@ class Future(NamedTuple):
     elastic: Any  # ELASTIC[1]
     elastic_executors: Any  # ELASTIC_EXECUTOR[num_executors]
     core_idle_ms: Any  # int64[num_cores], when the core last became idle
+    slots: Any  # SLOT_CHANGE[num_changes], of recorded cores; empty where the manager decides
+    # Workloads with driver time in the world of cores; otherwise both are empty.
+    timers: Any  # TIMER[num_stages + num_jobs]
+    driver_row: Any  # int64[num_jobs], first row of the job's run in the workload's `driver`
 
 
 def num_leaves(num_executors: int) -> int:
@@ -212,6 +233,7 @@ def allocate_future(
     num_recorded_decisions: int,
     world: World = World.EXECUTORS,
     num_fault_tasks: int = 0,
+    has_driver: bool = False,
 ) -> Future:
     """Allocate the `Future` tables of several simulators.
 
@@ -224,6 +246,7 @@ def allocate_future(
         num_recorded_decisions: rows for recorded decisions; 0 to record none.
         world: only the world of cores needs the ring of follow-ups.
         num_fault_tasks: tasks of all jobs of a sequence, at most; 0 if nothing goes wrong.
+        has_driver: the workload has driver time, which the world of cores plays.
     """
     leaves = num_leaves(num_executors)
     # At one time, every stage can be revealed or complete, and every core can end a task of 0 ms,
@@ -249,6 +272,9 @@ def allocate_future(
         np.zeros((num_simulators, 0), ELASTIC).view(np.recarray),
         np.zeros((num_simulators, 0), ELASTIC_EXECUTOR).view(np.recarray),
         np.zeros((num_simulators, 0), np.int64),
+        np.zeros((num_simulators, 0), SLOT_CHANGE).view(np.recarray),
+        np.zeros((num_simulators, has_driver * (num_stages + num_jobs)), TIMER).view(np.recarray),
+        np.zeros((num_simulators, has_driver * num_jobs), np.int64),
     )
     future.events.num_leaves[:] = leaves
     future.events.slot_bits[:] = leaves.bit_length() - 1

@@ -116,8 +116,9 @@ class Simulator:
             recorded_decisions,
             world,
             num_tasks if config.faults is not None else 0,
+            len(self.tables.driver) > 0,
         )
-        many = with_elastic(many, config.elastic, config.total_executors)
+        many = with_elastic(many, config.elastic, config.total_executors, config.slots)
         self.future: Future = Future(*(table[0] for table in many))
         self.future.job_profile[:] = profiles
         self.future.arrival_ms[:] = sequence.arrival_ms
@@ -450,8 +451,9 @@ class SimulatorRows:
             0,
             world,
             num_tasks if config.faults is not None else 0,
+            len(self.tables.driver) > 0,
         )
-        self.futures = with_elastic(futures, config.elastic, config.total_executors)
+        self.futures = with_elastic(futures, config.elastic, config.total_executors, config.slots)
         self.status = np.zeros(count, np.int64)
         self._sequences: list[JobSequence | None] = [None] * count
         # Views of one simulator's tables, made when they are first asked for.

@@ -15,7 +15,7 @@ from parcae.cluster.orders import one_pool
 from parcae.cluster.state import STAGE_SPEC, World
 from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.guess import guess_task_ms
-from parcae.workloads.job import JobSpec, spark_roots
+from parcae.workloads.job import JobSpec, no_driver_time, spark_roots
 from parcae.workloads.workload import JobSequence, Workload
 
 Float64Array = npt.NDArray[np.float64]
@@ -129,6 +129,10 @@ DURATION_LIST = np.dtype([("start", "i8"), ("count", "i8"), ("adds_warmup", "i8"
 GRID = np.dtype([("lower", "i8"), ("upper", "i8"), ("span", "i8"), ("weight", "i8")], align=True)
 
 
+#: Driver time of a stage in a run; in the last row of a run the gap is the tail of the job.
+DRIVER = np.dtype([("gap_ms", "i8"), ("lag_ms", "i8")], align=True)
+
+
 class WorkloadTables(NamedTuple):
     """A workload as flat tables; the stages of all its jobs are numbered consecutively."""
 
@@ -148,6 +152,12 @@ class WorkloadTables(NamedTuple):
     pools: Any  # POOL[num_pools]
     job_pool: Any  # int64[num_jobs]
     job_priority: Any  # int64[num_jobs]
+    # World of cores, workloads with driver time (else `driver` is empty): the recorded runs of
+    # every job, one after another, each with a row for every stage and one for the job.
+    driver: Any  # DRIVER
+    first_driver: Any  # int64[num_jobs], first row of the job's runs
+    num_runs: Any  # int64[num_jobs]
+    spark_job: Any  # int64[num_stages], the stage's Spark job within the job; -1: not known
 
 
 def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[np.void]:
@@ -352,4 +362,38 @@ def _build(
         one_pool(),
         np.zeros(len(workload.jobs), np.int64),
         np.zeros(len(workload.jobs), np.int64),
+        *_driver_tables(workload, mode, world),
     )
+
+
+def _driver_tables(
+    workload: Workload, mode: DurationMode, world: World
+) -> tuple[Any, Any, Any, Any]:
+    """The last four of the tables."""
+    runs = [_driver_of(job, mode) for job in workload.jobs]
+    num_runs = np.array([len(of_job) for of_job in runs], np.int64)
+    num_rows = num_runs * [len(job.stages) + 1 for job in workload.jobs]
+    driver = np.concatenate([of_job.ravel() for of_job in runs])
+    # Decima's world has its own idea of what passes between stages: moving executors.
+    is_played = world is World.CORES and workload.has_driver_time
+    return (
+        (driver if is_played else driver[:0]).view(np.recarray),
+        np.cumsum(num_rows) - num_rows,
+        num_runs,
+        np.array([stage.spark_job for job in workload.jobs for stage in job.stages], np.int64),
+    )
+
+
+def _driver_of(job: JobSpec, mode: DurationMode) -> npt.NDArray[np.void]:
+    """DRIVER[num_runs, num_stages + 1]; one run where durations are deterministic."""
+    times = job.driver_time or no_driver_time(len(job.stages))
+    rows = np.zeros((len(times.tail_ms), len(job.stages) + 1), DRIVER)
+    rows["gap_ms"][:, :-1] = times.gap_ms
+    rows["lag_ms"][:, :-1] = times.lag_ms
+    rows["gap_ms"][:, -1] = times.tail_ms
+    if mode is DurationMode.MEAN:
+        mean = np.zeros((1, rows.shape[1]), DRIVER)
+        for name in ("gap_ms", "lag_ms"):
+            mean[name] = np.rint(rows[name].mean(axis=0))
+        return mean
+    return rows[:1] if mode in (DurationMode.FIRST, DurationMode.LISTED) else rows

@@ -11,7 +11,7 @@ import json
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from parcae.base.errors import ConfigError, FormatError, WorkloadError, suggesti
 from parcae.base.files import replacing
 from parcae.base.loader import members, open_file, parsed_json
 from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
-from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec
+from parcae.workloads.job import DriverTime, JobSpec, LoggedFaults, StageSpec
 from parcae.workloads.readers import saying_what_reads, who_reads
 from parcae.workloads.synthetic import (
     RandomDags,
@@ -37,8 +37,9 @@ from parcae.workloads.workload import Workload
 FORMAT = "parcae-workload"
 #: The arrays of a file have at most this many bytes (Alibaba's whole trace has a third of it).
 MAX_ARCHIVE_BYTES = 4 << 30
-#: Version 1 lacks the spread of a recurring job's runs, its pool, and input bytes.
-_VERSIONS = (1, 2)
+#: Version 1 lacks the spread of a recurring job's runs, its pool, and input bytes; version 2 lacks
+#: driver time, Spark jobs.
+_VERSIONS = (1, 2, 3)
 #: The arrays with one number for each job or each stage: the field, and its type.
 _OF_JOBS = {"work_sigma": ("work_sigma", np.float64), "num_runs": ("num_runs", np.int64)}
 _OF_STAGES = {
@@ -46,6 +47,7 @@ _OF_STAGES = {
     "task_ms": ("mean_task_ms", np.float64),
     "duration_sigma": ("duration_sigma", np.float64),
     "input_bytes": ("input_bytes", np.float64),
+    "spark_job": ("spark_job", np.int64),
 }
 Arrays = dict[str, npt.NDArray[Any]]
 #: Exceptions that numpy, zip and JSON raise on a truncated file or a file of another format.
@@ -116,9 +118,44 @@ def _flatten(workload: Workload) -> Arrays:
             for table, of in ((_OF_JOBS, jobs), (_OF_STAGES, stages))
             for name, (field, kind) in table.items()
         },
+        **_flat_driver_time(jobs),
         "demands": np.array([(stage.cpu, stage.memory) for stage in stages], np.float64),
         "samples": np.concatenate(lists).astype(np.int64),
     }
+
+
+def _flat_driver_time(jobs: Sequence[JobSpec]) -> Arrays:
+    """The number of runs of every job whose driver time is known, and for each of its runs the
+    gaps and lags of the stages and the tail.
+    """
+    known = [job.driver_time for job in jobs]
+    rows = [
+        np.column_stack([times.gap_ms, times.lag_ms, times.tail_ms]).ravel()
+        for times in known
+        if times is not None
+    ]
+    return {
+        "driver_runs": np.array([0 if t is None else len(t.tail_ms) for t in known], np.int64),
+        "driver_ms": np.concatenate([np.zeros(0, np.int64), *rows]),
+    }
+
+
+def _driver_times(arrays: Arrays) -> list[DriverTime | None]:
+    """The driver time of every job."""
+    num_stages = arrays["job_stages"]
+    if "driver_runs" not in arrays:
+        return [None] * len(num_stages)
+    runs, values = arrays["driver_runs"], arrays["driver_ms"]
+    widths = 2 * num_stages + 1
+    if runs.size and (runs.min() < 0 or (runs * widths).sum() != len(values)):
+        raise ValueError("driver_runs is out of range")
+    times: list[DriverTime | None] = []
+    for of_job, num_runs, width in zip(_split(values, runs * widths), runs, widths, strict=True):
+        gap, lag, tail = np.split(
+            np.reshape(of_job, (num_runs, width)), [width // 2, width - 1], axis=1
+        )
+        times.append(DriverTime(gap, lag, tail[:, 0]) if num_runs else None)
+    return times
 
 
 @saying_what_reads("parcae")
@@ -226,6 +263,7 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
         arrival_ms=[None if ms < 0 else ms for ms in arrays["job_arrival_ms"].tolist()],
         pool=manifest.get("job_pools", [""] * len(names)),
         user=manifest.get("job_users", [""] * len(names)),
+        driver_time=_driver_times(arrays),
     )
     return tuple(JobSpec(**row) for row in rows)
 

@@ -80,8 +80,8 @@ def fingerprint(workload: Workload) -> str:
     """Hash of everything that a simulation uses.
 
     This includes DAGs, tasks, durations, demands, weights, spread and pools. Attributes that were
-    added later (spread, pools, input bytes) enter the hash only where they are set, so that older
-    workloads keep their fingerprints.
+    added later (spread, pools, input bytes, driver time) enter the hash only where they are set, so
+    that older workloads keep their fingerprints.
     """
     digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
     table_index: dict[TaskDurations, int] = {}
@@ -89,6 +89,10 @@ def fingerprint(workload: Workload) -> str:
         digest.update(repr((job.name, job.arrival_ms)).encode())
         if job.work_sigma > 0 or job.pool:
             digest.update(repr(("job", job.work_sigma, job.pool)).encode())
+        if (driver := job.driver_time) is not None:
+            for times in (driver.gap_ms, driver.lag_ms, driver.tail_ms):
+                digest.update(b"driver:" + times.tobytes())
+            digest.update(repr([stage.spark_job for stage in job.stages]).encode())
         for stage in job.stages:
             # Stages may share one duration table. Its samples are hashed once; later stages refer
             # to its number.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from parcae.base.errors import ConfigError, FormatError
 
@@ -25,6 +26,7 @@ class ImportReport:
         bad_samples: the first few bad rows, each as "path:line: problem".
         notes: sentences for the user.
         num_jobs: number of jobs of the resulting workload.
+        logged: the runs that were read (`LoggedRuns` of Spark event logs), for a replay.
     """
 
     source: str
@@ -34,6 +36,7 @@ class ImportReport:
     bad_samples: tuple[str, ...]
     notes: tuple[str, ...]
     num_jobs: int
+    logged: Any = field(default=None, repr=False, compare=False)
 
 
 def counted(count: int, noun: str) -> str:
@@ -85,5 +88,5 @@ class BadRows:
             raise TooManyBadRowsError(
                 f"{self.count:,} of {num_rows:,} rows could not be read ({share:.1%}; "
                 f"at most {self.max_share:.1%} is tolerated): {'; '.join(self._samples)}. "
-                "Repair the input, or raise the tolerated share of bad rows"
+                "Repair the input, or raise the tolerated share of bad rows (--max-bad-share)"
             )

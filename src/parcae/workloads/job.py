@@ -13,6 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from parcae.base.errors import WorkloadError
 from parcae.base.loader import shown
 from parcae.base.texts import MS_PER_HOUR
@@ -201,6 +204,51 @@ def _is_amount(value: float) -> bool:
     return 0 <= value <= sys.float_info.max
 
 
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class DriverTime:
+    """The time of a job's recorded runs in which none of its tasks could run: planning, listing
+    files, broadcasts, adaptive planning between stages, launching, collecting results.
+
+    Args:
+        gap_ms: int64[num_runs, num_stages], from the ends of a stage's parents (the submission of
+            the job if it has none) to its submission.
+        lag_ms: int64[num_runs, num_stages], from a stage's submission until its tasks may start,
+            while a core is free.
+        tail_ms: int64[num_runs], from the end of the last stage to that of the job.
+
+    Raises:
+        WorkloadError: negative times, times beyond 24 days, or shapes that do not fit.
+    """
+
+    gap_ms: Int64Array
+    lag_ms: Int64Array
+    tail_ms: Int64Array
+
+    def __post_init__(self) -> None:
+        for name in ("gap_ms", "lag_ms", "tail_ms"):
+            array = np.array(getattr(self, name), np.int64)
+            if array.size and not 0 <= array.min() <= array.max() <= np.iinfo(np.int32).max:
+                raise WorkloadError(
+                    f"driver time: {name} is from 0 ms to 24 days, not {array.min()} to "
+                    f"{array.max()} ms"
+                )
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if self.gap_ms.shape != self.lag_ms.shape or self.gap_ms.shape[:1] != self.tail_ms.shape:
+            raise WorkloadError("driver time: gaps and lags are needed for every run and stage")
+        if not self.tail_ms.size:
+            raise WorkloadError("driver time needs at least one run")
+
+
+def no_driver_time(num_stages: int) -> DriverTime:
+    """One run whose driver takes no time."""
+    none = np.zeros((1, num_stages), np.int64)
+    return DriverTime(none, none, np.zeros(1, np.int64))
+
+
 @dataclass(frozen=True, eq=False)
 class StageSpec:
     """One stage: `num_tasks` similar tasks that may run in parallel once all parents are complete.
@@ -220,6 +268,9 @@ class StageSpec:
             (`JobSpec.work_sigma`) is divided out. 0: not known.
         input_bytes: bytes that a run of the stage reads on average (input and shuffle). 0: not
             known.
+        spark_job: which of the job's Spark jobs the stage belongs to, from 0 in order of
+            submission: Spark's FIFO numbers a Spark job when its first stage is submitted. -1: not
+            known; each stage counts as one of its own.
 
     Raises:
         WorkloadError: no tasks, or a demand, mean duration, sigma or number of bytes that is
@@ -235,6 +286,7 @@ class StageSpec:
     mean_task_ms: float = -1.0
     duration_sigma: float = 0.0
     input_bytes: float = 0.0
+    spark_job: int = -1
 
     def __post_init__(self) -> None:
         if self.num_tasks > limits.MOST_TASKS:
@@ -287,11 +339,12 @@ class JobSpec:
         deadline_ms: how long after its arrival a run should have completed, in ms; None: at any
             time. It is a goal and no property of the job, so workload files and fingerprints leave
             it out.
+        driver_time: the driver's time in the recorded runs; None: not known, none is played.
 
     Raises:
-        WorkloadError: no stages, a negative arrival, a deadline that is not above 0, a sigma that
-            is negative or not finite, no runs, a parent that does not exist, or a cycle (the
-            message names its stages).
+        WorkloadError: no stages, driver time of other stages, a negative arrival, a deadline that
+            is not above 0, a sigma that is negative or not finite, no runs, a parent that does not
+            exist, or a cycle (the message names its stages).
 
     Example: a two-stage job with 3 + 1 tasks of one second has work 4000 ms and critical path 2000
     ms.
@@ -305,6 +358,7 @@ class JobSpec:
     pool: str = ""
     user: str = ""
     deadline_ms: int | None = None
+    driver_time: DriverTime | None = None
     #: Stage indices, parents before children.
     topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
 
@@ -341,6 +395,11 @@ class JobSpec:
                         f"job {self.name!r}, stage {index}: parent {parent} does not exist "
                         f"(0..{len(self.stages) - 1})"
                     )
+        if self.driver_time and self.driver_time.gap_ms.shape[1:] != (len(self.stages),):
+            raise WorkloadError(
+                f"job {self.name!r}: driver time of {self.driver_time.gap_ms.shape[1]} stages for "
+                f"{len(self.stages)}"
+            )
         order, stuck = topological_order([stage.parents for stage in self.stages])
         if stuck:
             raise WorkloadError(

@@ -25,7 +25,9 @@ Paths = TypeVar("Paths")
 
 _HEAD_BYTES = 64 * 1024
 _ROLLING_PART = re.compile(r"events_\d+_")
-_SWF_LINE = re.compile(rb"\s*(-?\d+(\.\d+)?\s+){17}-?\d+(\.\d+)?\s*$")
+_SWF_LINE = re.compile(rb"\s*(-?\d+(\.\d+)?\s+){15}\S+\s+\S+\s+-?\d+(\.\d+)?(\s|$)")
+#: A record of PBS or Torque, or of LSF.
+_RECORD = re.compile(rb'\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;\w;|"[A-Z_]+" "[\d.]+" \d+ ')
 _ALIBABA_ROW = re.compile(rb"[^,]+,\d*,[^,]*,[^,]*,(Terminated|Failed|Running|Waiting|Ready),")
 
 
@@ -54,6 +56,7 @@ SWF = FileKind(
     "a log of a batch cluster (SWF)",
     "parcae simulate --world rigid --swf PATH --policy easy",
 )
+ACCOUNTING = FileKind("swf", "the accounting of a batch cluster", SWF.reads)
 JOB_SETS = FileKind("job-sets", "a file of job sets", "parcae simulate --job-set PATH")
 _SPARK_WORLD = FileKind(
     "spark-world", "conformance runs", "parcae simulate --world cores --job-set PATH"
@@ -142,16 +145,22 @@ def _kind_of_text(head: bytes) -> FileKind | None:
     if not lines:
         return SWF if text.startswith(b";") else None
     first = lines[0]
-    if _SWF_LINE.match(first):
+    # Simulators begin with a line of column names.
+    if _SWF_LINE.match(first) or first.split()[1:2] == [b"submit"]:
         return SWF
+    if _RECORD.match(first):
+        return ACCOUNTING
     if _ALIBABA_ROW.match(first):
         return ALIBABA
     columns = {
-        word.strip().strip('"').lower() for word in re.split(r"[,;\t]", first.decode("latin-1"))
+        word.strip().strip('"').lower() for word in re.split(r"[,;|\t]", first.decode("latin-1"))
     }
     if "task_name" in columns:
         return ALIBABA
-    return CSV if {"job", "stage"} <= columns else None
+    if {"job", "stage"} <= columns:
+        return CSV
+    is_table = "jobid" in columns or any(column.startswith("submit") for column in columns)
+    return ACCOUNTING if is_table and len(columns) > 1 else None
 
 
 def who_reads(path: Path, not_format: str) -> str:

@@ -127,6 +127,16 @@ class Workload:
         return any(job.has_spread for job in self.jobs)
 
     @property
+    def has_driver_time(self) -> bool:
+        """Whether the driver's time is known of any job."""
+        return any(job.driver_time is not None for job in self.jobs)
+
+    @property
+    def knows_spark_jobs(self) -> bool:
+        """Whether it is known which Spark job of its job every stage belongs to."""
+        return all(stage.spark_job >= 0 for job in self.jobs for stage in job.stages)
+
+    @property
     def is_recorded(self) -> bool:
         """Whether every job has a recorded arrival time."""
         return all(job.arrival_ms is not None for job in self.jobs)

@@ -10,11 +10,12 @@ import pytest
 
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.evaluation.comparison import Comparison
-from parcae.evaluation.report import summary_sentence
+from parcae.evaluation.report import headline, summary_sentence
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation import tuning
 from parcae.rigid.evaluation.compare import (
+    by_user,
     compare_log,
     compare_packing,
     learned_warnings,
@@ -311,3 +312,45 @@ def test_parts_of_a_log_meet_in_the_middle() -> None:
 def test_numbers_have_the_digits_that_are_of_use() -> None:
     shown = [number(value) for value in (3.1416, 31.416, 1234.5, 0.00123, 0.0, math.nan)]
     assert shown == ["3.142", "31.4", "1,234", "0.0012", "0.000", "–"]
+
+
+def _recorded() -> RigidJobs:
+    """Jobs that waited far longer in the log than any order of it explains."""
+    jobs = log(60)
+    return replace(
+        jobs, waits=np.full(60, 5_000), users=np.arange(60) % 2, user_names=("ann", "bob")
+    )
+
+
+def test_what_the_log_says_is_the_first_row_and_never_the_baseline_or_the_best() -> None:
+    comparison = compare_log(_recorded(), ["easy", "sjf"], part="all")
+    assert [result.name for result in comparison.rows] == ["as recorded", "easy", "sjf"]
+    recorded = comparison.rows[0]
+    assert recorded.estimates["waiting"].mean == 5_000
+    assert recorded.estimates["ratio_to_first"].mean > 1
+    assert comparison.policies[0].ratio_to_first.mean == 1
+    assert recorded not in comparison.ranked()
+    assert [user.user for user in by_user(comparison)] == ["ann", "bob"]
+    assert "as recorded" in comparison.to_json()["policies"]
+    fewer = compare_log(_recorded(), ["easy"], part="all")
+    assert summary_sentence(fewer).startswith("With easy the mean bounded slowdown is")
+
+
+def test_where_the_simulation_misses_the_log_that_is_said_first() -> None:
+    comparison = compare_log(_recorded(), ["easy", "sjf"], part="all")
+    said = "in the log jobs waited 5,000 s on average, in the simulation under easy "
+    assert comparison.notes()[0].startswith(f"Warning: {said}")
+    assert comparison.warnings()[0].startswith(said)
+    assert headline(comparison).startswith(said)
+    jobs = _recorded()
+    easy = run_policy(make_packing_policy("easy"), [jobs], PackingConfig.for_log(jobs))[0]
+    true = compare_log(replace(jobs, waits=easy.start - jobs.arrival), ["easy"], part="all")
+    assert true.rows[0].ratio_to_first.mean == 1
+    assert not any("in the log jobs" in note for note in true.notes())
+
+
+def test_partitions_and_a_cluster_that_is_too_small_are_warned_of() -> None:
+    jobs = replace(log(40), waits=np.zeros(40, int), partitions=np.arange(40) % 3)
+    warnings = " ".join(compare_log(jobs, ["easy"], part="all").warnings())
+    assert "the jobs ran on 3 partitions, which are taken as one machine" in warnings
+    assert "times what the cluster has: give its true size" in warnings

@@ -13,8 +13,8 @@ import pytest
 from parcae.evaluation.report import write_report
 from parcae.rigid.evaluation.compare import by_user, compare_log, compare_packing, first_outcomes
 from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.logs import read_log
 from parcae.rigid.metrics import bounded_slowdown
-from parcae.rigid.swf import read_swf
 from tests.evaluation.rigid.test_compare import SOURCE, log
 
 
@@ -65,8 +65,8 @@ def test_a_log_names_the_users_of_its_jobs(tmp_path: Path) -> None:
     ]
     path = tmp_path / "log.swf"
     path.write_text("".join(lines))
-    jobs = read_swf(path).jobs
+    jobs = read_log(path).jobs
     assert jobs.users.tolist() == [5, 8, -1]
     assert jobs.piece(1, 3).users.tolist() == [8, -1]
     path.write_text("".join(line.replace(" 8 1 1", " 5 1 1") for line in lines[:2]))
-    assert read_swf(path).jobs.users.tolist() == []
+    assert read_log(path).jobs.users.tolist() == []

@@ -126,10 +126,17 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
         stages.num_parents_unfinished[child] -= 1
         if stages.num_parents_unfinished[child] == 0:
             reveal_stage(state, child)
-    if jobs.num_done[job] == jobs.num_stages[job]:
-        account_time(state, state.now.clock_ms[0])
-        jobs.completion_ms[job] = state.now.clock_ms[0]
-        remove_active(state, job)
+    if jobs.num_done[job] == jobs.num_stages[job] and not jobs.has_tail[job]:
+        complete_job(state, job)
+
+
+@kernel
+def complete_job(state, job):  # type: ignore[no-untyped-def]
+    """Take a job out of the system whose stages are complete and whose driver has the result."""
+    account_time(state, state.now.clock_ms[0])
+    state.jobs.completion_ms[job] = state.now.clock_ms[0]
+    state.now.is_plan_due[0] = 1
+    remove_active(state, job)
 
 
 @kernel

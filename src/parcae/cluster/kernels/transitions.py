@@ -139,6 +139,7 @@ def job_arrived(  # type: ignore[no-untyped-def]
     now.num_active[0] += 1
     now.num_jobs[0] = job + 1
     if now.world[0] == _CORES:
+        jobs.has_tail[job] = 0
         init_job_orders(state, job)
         jobs.core_ms[job] = core_time_ms(state)
     return job

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ import polars as pl
 from parcae.base.errors import ConfigError
 from parcae.base.texts import __version__
 from parcae.evaluation.comparison import (
+    RECORDED,
     Column,
     ComparedWorld,
     Comparison,
@@ -44,13 +45,13 @@ from parcae.rigid.evaluation.tuning import (
     resolve_packing,
     tuning_pieces,
 )
-from parcae.rigid.jobs import IntArray, RigidJobs, log_name
+from parcae.rigid.jobs import IntArray, RigidJobs, log_name, most_in_use
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import LEAST, MEASURES, SizeGroups, run_metrics, size_groups
 from parcae.rigid.policies.catalog import PackingSetting
 from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.sources import DrawnSource, PackingSource, RigidLogSource
-from parcae.rigid.world import PackingBatch, RigidOutcome
+from parcae.rigid.world import PackingBatch, RigidOutcome, recorded_outcome
 from parcae.workloads.import_report import counted
 
 #: Parts of a log that can be compared, by name, in words.
@@ -59,6 +60,9 @@ PARTS = {"second": "second half", "first": "first half", "all": "whole"}
 NUM_BLOCKS = 20
 #: Neighbouring blocks are called correlated above this many standard deviations of no correlation.
 _NUM_DEVIATIONS = 2
+#: The recorded mean wait and that of the first policy are this many times apart before it is said,
+#: and by at least this share of the recorded mean completion time.
+_MISSED, _LEAST_MISSED = 1.5, 0.1
 #: Results name this many users, those with the most jobs.
 _MOST_USERS = 20
 #: Stands for an unknown user, as in the Standard Workload Format.
@@ -80,7 +84,7 @@ _BY_BLOCK = (
 class User(NamedTuple):
     """The jobs of one user of a log under every policy."""
 
-    user: int
+    user: int | str
     jobs: int
     means: dict[str, Estimate]
     ratios: dict[str, Estimate]
@@ -106,6 +110,7 @@ class PackingWorld(ComparedWorld):
         tuning: how policies are tuned.
         card: what is needed to draw or read the sequences again.
         load: the work that arrives / the work that the cluster can do.
+        has_recorded: whether what the log says of its jobs is a result, too.
     """
 
     sequences: Sequence[RigidJobs]
@@ -114,6 +119,7 @@ class PackingWorld(ComparedWorld):
     tuning: RigidTuning
     card: Mapping[str, Any]
     load: float = 0.0
+    has_recorded: bool = False
 
     plays_in_threads = True
     subject = "rigid jobs"
@@ -145,14 +151,15 @@ class PackingWorld(ComparedWorld):
 
     def resolve(self, policies: Sequence[str], say: Say | None = None) -> ResolvedPacking:
         """Make the policies with the given names; `tetris` and `withhold` are tuned here."""
-        return resolve_packing(policies, self.tuning, say, self.setting)
+        resolved = resolve_packing(policies, self.tuning, say, self.setting)
+        return replace(resolved, also=(RECORDED,)) if self.has_recorded else resolved
 
     def play(self, resolved: ResolvedPacking, runs: Sequence[int]) -> list[Played]:
         """Simulate the runs under every policy."""
         sequences = [self.sequences[number] for number in runs]
         by_policy = [
             run_policy(policy, sequences, self.config) for policy in resolved.policies.values()
-        ]
+        ] + [list(map(recorded_outcome, sequences)) for _ in resolved.also]
         sizes = self.sizes
         has_users = all(len(jobs.users) == len(jobs) for jobs in self.sequences)
         return [
@@ -274,7 +281,27 @@ class PackingWorld(ComparedWorld):
 
     def ranked(self, comparison: Comparison) -> list[PolicyResult]:
         """The policies under which every job started."""
-        return [p for p in comparison.policies if not num_lost(p)]
+        return [p for p in comparison.simulated if not num_lost(p)]
+
+    def caveat(self, comparison: Comparison) -> str:
+        """Where the jobs waited much longer in the log than in the simulation, or much shorter."""
+        first, last = comparison.policies[0], comparison.policies[-1]
+        waits = [result.estimates["waiting"].mean for result in (last, first)]
+        least = _LEAST_MISSED * last.estimates["completion"].mean
+        apart = max(waits) - min(waits)
+        if not self.has_recorded or apart < least or max(waits) < _MISSED * min(waits):
+            return ""
+        lacks = (
+            "what the simulation does not have decides most of it (partitions, limits and shares "
+            "of users, reservations, nodes that were down, held jobs)"
+            if waits[0] > waits[1]
+            else "the real cluster was larger than the simulated one, or had fewer jobs to order"
+        )
+        return (
+            f"in the log jobs waited {number(waits[0])} s on average, in the simulation under "
+            f"{first.name} {number(waits[1])} s: {lacks}; do not expect these differences between "
+            "policies on the real cluster"
+        )
 
     def remark(self, comparison: Comparison, best: PolicyResult | None) -> str:
         """Which policies are not ranked, and why."""
@@ -518,12 +545,13 @@ def by_user(comparison: Comparison) -> list[User]:
     counts = jobs.filter(pl.col("column") == 0)["user"].value_counts(name="jobs")
     busiest = counts.sort("jobs", "user", descending=[True, False]).head(_MOST_USERS)
     names = [policy.name for policy in comparison.policies]
+    known = comparison.world.sequences[0].user_names
     users = []
     for user, count in busiest.iter_rows():
         own = jobs.filter(pl.col("user") == user)
         found = _means_and_ratios(own, comparison.world.main, len(names))
         means, ratios = (dict(zip(names, one, strict=True)) for one in zip(*found, strict=True))
-        users.append(User(user, count, means, ratios))
+        users.append(User(known[user] if known else user, count, means, ratios))
     return users
 
 
@@ -551,6 +579,22 @@ def number(value: float) -> str:
 def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
     """What makes conclusions from runs of rigid jobs wrong, in sentences."""
     found = []
+    count = max(len(np.unique(jobs.partitions)) for jobs in sequences)
+    if count > 1:
+        found.append(
+            f"the jobs ran on {count} partitions, which are taken as one machine: compare those "
+            "that have nodes of their own one by one (--partitions NAME, with its --processors)"
+        )
+    used = [
+        most_in_use(jobs.arrival + jobs.waits, jobs.duration, jobs.demand) / jobs.capacity
+        for jobs in sequences
+        if len(jobs.waits)
+    ]
+    if used and np.max(used) > 1:
+        found.append(
+            f"in the log jobs held up to {np.max(used):.2f} times what the cluster has: "
+            "give its true size (--processors, --memory)"
+        )
     # A batch has no rate.
     if FULL < load < math.inf:
         found.append(
@@ -632,25 +676,7 @@ def compare_packing(
 ) -> Comparison:
     """Run every policy on the sequences of the seeds seed_start .. seed_start + num_seeds - 1.
 
-    Args:
-        source: the source of the job sequences.
-        policies: names as in `parcae policies --world rigid`, or paths of checkpoints. Ratios are
-            relative to the first. `tetris` and `withhold` are tuned first, on sequences of the same
-            source with the tuning seeds.
-        num_seeds: number of seeds.
-        seed_start: the first seed.
-        tune_budget_s: largest duration of the search for `withhold`, in seconds.
-        cost: the cost that tuning minimises.
-        label: name of the setting, for titles.
-        say: called with a text about the current step.
-
-    Returns:
-        The results per policy.
-
-    Raises:
-        PolicyError: a policy is unknown.
-        ConfigError: the settings are invalid, or no job arrives.
-        WorkloadError: a job cannot run on the cluster.
+    `tetris` and `withhold` are tuned first, on sequences of the same source with the tuning seeds.
 
     Example: `compare_packing(DrawnSource(rates=(0.7,)), ["sjf", "tetris"], num_seeds=20)`.
     """
@@ -708,28 +734,10 @@ def compare_log(
     cost: Cost = Cost.BOUNDED_SLOWDOWN,
     say: Say | None = None,
 ) -> Comparison:
-    """Run every policy on a part of a log, with exact times.
+    """Run every policy on a part of a log, with exact times; what the log says is a result, too.
 
-    `tetris` and `withhold` are tuned on pieces of the log's first half.
-
-    Args:
-        log: the log's jobs.
-        policies: names as in `parcae policies --world rigid`, or paths of checkpoints. Ratios are
-            relative to the first.
-        part: the "second" half of the log (by number of jobs), the "first" half, or "all".
-        piece_jobs: run consecutive pieces with this number of jobs, each from an empty cluster.
-            Remaining jobs are left out; the settings state their number. None runs the part as one.
-        tune_budget_s: largest duration of the search for `withhold`, in seconds.
-        cost: the cost that tuning minimises.
-        say: called with a text about the current step.
-
-    Returns:
-        The results per policy.
-
-    Raises:
-        PolicyError: a policy is unknown.
-        ConfigError: the part does not exist, or a piece has too many jobs.
-        WorkloadError: a job cannot run on the cluster, or the log has fewer than two jobs.
+    `tetris` and `withhold` are tuned on pieces of the log's first half. With `piece_jobs` the part
+    is divided into consecutive pieces, each run from an empty cluster; remaining jobs are left out.
     """
     jobs = part_of(log, part)
     where = "pieces of the log's first half" + (
@@ -761,6 +769,7 @@ def compare_log(
         RigidTuning(tuning_pieces(log.halves()[0]), cost, tune_budget_s, where),
         card,
         float(jobs.load.max()),
+        has_recorded=len(jobs.waits) > 0,
     )
     return compare_in(world, policies, range(len(sequences)), say=say)
 

@@ -327,11 +327,13 @@ class ResolvedPacking:
     curves: Mapping[str, list[list[float]]]
     edges: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Names of results that no policy gives, after those of policies.
+    also: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names in the caller's order."""
-        return tuple(self.policies)
+        return (*self.policies, *self.also)
 
 
 def resolve_packing(

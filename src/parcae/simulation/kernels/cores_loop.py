@@ -38,10 +38,18 @@ from parcae.cluster.kernels.dispatch import (
 from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.simulation.future import NEVER_MS, Followup, Status
+from parcae.simulation.kernels.driver import (
+    begin_driver,
+    fire_timer,
+    parents_ended,
+    stage_ended,
+)
 from parcae.simulation.kernels.elastic import (
     begin_elastic,
+    drop_idle,
     fire_elastic,
     is_all_done,
+    is_draining,
     note_backlog,
     note_idle,
 )
@@ -88,6 +96,8 @@ def _find_next_other(state, future):  # type: ignore[no-untyped-def]
         earliest = min(earliest, future.elastic.next_ms[0])
     if events.next_arrival[0] < future.arrival_ms.shape[0]:
         earliest = min(earliest, future.arrival_ms[events.next_arrival[0]])
+    if events.num_timers[0] > 0:
+        earliest = min(earliest, future.timers.time_ms[0])
     # A wake-up lies at least 1 ms ahead: a policy that asks for one at once must not stop time.
     if state.now.wake_ms[0] != NOT_YET:
         earliest = min(earliest, max(state.now.wake_ms[0], state.now.clock_ms[0] + 1))
@@ -140,7 +150,7 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fire_followup(state, future, has_faults, is_elastic):  # type: ignore[no-untyped-def]
+def _fire_followup(state, future, tables, has_faults, is_elastic):  # type: ignore[no-untyped-def]
     """Remove the oldest follow-up from the ring and carry it out."""
     events = future.events
     code = future.followups[events.first_followup[0]]
@@ -149,9 +159,14 @@ def _fire_followup(state, future, has_faults, is_elastic):  # type: ignore[no-un
     kind = code % KINDS
     row = code // KINDS
     if kind == _REVEAL:
-        reveal_stage(state, row)
+        if future.timers.shape[0] > 0:
+            parents_ended(state, future, tables, row)
+        else:
+            reveal_stage(state, row)
     elif kind == _COMPLETE_STAGE:
         complete_stage(state, row)
+        if future.timers.shape[0] > 0:
+            stage_ended(state, future, tables, row)
     else:
         if is_elastic and kind == _END_TASK:
             note_idle(state, future, row)
@@ -168,14 +183,16 @@ def _arrive(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
     job = submit(state, future, tables)
     for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
         follow_up(future, _REVEAL, state.jobs.stage_start[job] + tables.roots[row])
+    if future.timers.shape[0] > 0:
+        begin_driver(state, future, tables, job)
     if has_faults:
         admit_job(state, future, job)
 
 
 @kernel
 def _fire_other(state, future, tables, has_faults, is_elastic):  # type: ignore[no-untyped-def]
-    """Fire an arrival, a fault, an elastic event or a wake-up. Returns false if the episode ends
-    first.
+    """Fire an arrival, a fault, an elastic event, a timer or a wake-up. Returns false if the
+    episode ends first.
     """
     events = future.events
     now = state.now
@@ -193,6 +210,8 @@ def _fire_other(state, future, tables, has_faults, is_elastic):  # type: ignore[
         fire_fault(state, future)
     elif is_elastic and future.elastic.next_ms[0] == time_ms:
         fire_elastic(state, future)
+    elif events.num_timers[0] > 0 and future.timers.time_ms[0] == time_ms:
+        fire_timer(state, future, tables)
     else:
         now.wake_ms[0] = NOT_YET
         now.is_plan_due[0] = 1
@@ -249,11 +268,11 @@ def _is_over(state, future, has_faults, is_elastic):  # type: ignore[no-untyped-
 
 
 @inlined
-def _end_next_task(state, future, tables, has_faults):  # type: ignore[no-untyped-def]
+def _end_next_task(state, future, tables, has_faults, is_elastic):  # type: ignore[no-untyped-def]
     """End the next task. Returns False on an event too far away."""
     if has_faults:
         end_next_attempt(state, future)
-    elif not is_plain(state):
+    elif not is_plain(state) or (is_elastic and is_draining(future)):
         _free_core(state, future)
     else:
         return _continue_core(state, future, tables)
@@ -271,6 +290,8 @@ def _advance(state, future, tables, has_faults, is_elastic):  # type: ignore[no-
     events = future.events
     has_ended = False
     while True:
+        if is_elastic and is_draining(future):
+            drop_idle(state, future)
         if can_plan(state, 1, 1):
             ask_for_plan(state)
             return _NEEDS_DECISION
@@ -301,11 +322,11 @@ def _advance(state, future, tables, has_faults, is_elastic):  # type: ignore[no-
             now.clock_ms[0] = time_ms
             if is_elastic:
                 note_idle(state, future, next_executor(future))
-            if not _end_next_task(state, future, tables, has_faults):
+            if not _end_next_task(state, future, tables, has_faults, is_elastic):
                 return _TIME_OVERFLOW
         else:
             has_ended = True
-            _fire_followup(state, future, has_faults, is_elastic)
+            _fire_followup(state, future, tables, has_faults, is_elastic)
 
 
 @deferred(INTEGER)

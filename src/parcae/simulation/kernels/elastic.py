@@ -60,8 +60,58 @@ def begin_elastic(state, future):  # type: ignore[no-untyped-def]
     elastic.is_initializing[0] = 1
     elastic.held_ms[0] = 0
     elastic.held_until_ms[0] = 0
+    elastic.next_change[0] = 0
+    if follows_record(future):
+        elastic.next_check_ms[0] = _NEVER
+        _change_cores(state, future)
+        return
     elastic.next_check_ms[0] = _next_check_ms(state, future)
     _find_next(state, future)
+
+
+@inlined
+def follows_record(future):  # type: ignore[no-untyped-def]
+    """Whether cores come and go as they did in a log, and no manager decides."""
+    return future.slots.shape[0] > 0
+
+
+@inlined
+def is_draining(future):  # type: ignore[no-untyped-def]
+    """Whether a core that becomes idle leaves."""
+    return follows_record(future) and future.elastic.num_up[0] > future.elastic.target[0]
+
+
+@kernel
+def drop_idle(state, future):  # type: ignore[no-untyped-def]
+    """Remove idle cores while more than recorded are up."""
+    elastic = future.elastic
+    while is_draining(future) and state.now.num_idle[0] > 0:
+        core = state.sources.idle_head[0]
+        _account(future, state.now.clock_ms[0])
+        future.elastic_executors.is_up[core] = 0
+        elastic.num_up[0] -= 1
+        remove_cores(state, core, 1)
+
+
+@kernel
+def _change_cores(state, future):  # type: ignore[no-untyped-def]
+    """Let recorded cores join and leave that do so now, and find the next change."""
+    elastic = future.elastic
+    slots = future.slots
+    clock_ms = state.now.clock_ms[0]
+    row = elastic.next_change[0]
+    while row < slots.shape[0] and slots.time_ms[row] <= clock_ms:
+        elastic.target[0] += slots.change[row]
+        row += 1
+    elastic.next_change[0] = row
+    elastic.next_ms[0] = slots.time_ms[row] if row < slots.shape[0] else _NEVER
+    for core in range(future.elastic_executors.shape[0]):
+        if elastic.num_up[0] < elastic.target[0] and not future.elastic_executors.is_up[core]:
+            _account(future, clock_ms)
+            future.elastic_executors.is_up[core] = 1
+            elastic.num_up[0] += 1
+            add_cores(state, core, 1)
+    drop_idle(state, future)
 
 
 @inlined
@@ -79,6 +129,8 @@ def note_backlog(state, future):  # type: ignore[no-untyped-def]
     """
     elastic = future.elastic
     now = state.now
+    if follows_record(future):
+        return
     if now.num_schedulable[0] == 0:
         elastic.add_ms[0] = NOT_YET
         elastic.num_to_add[0] = 1
@@ -286,6 +338,9 @@ def _find_next(state, future):  # type: ignore[no-untyped-def]
 @kernel
 def fire_elastic(state, future):  # type: ignore[no-untyped-def]
     """Let one executor join that is due; if none is, make the check that is due."""
+    if follows_record(future):
+        _change_cores(state, future)
+        return
     if not _join_one(state, future):
         _check(state, future)
         future.elastic.next_check_ms[0] = _next_check_ms(state, future)

@@ -173,6 +173,13 @@ def job_bits(seed, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def run_of_job(seed, job, num_runs):  # type: ignore[no-untyped-def]
+    """Which of its recorded runs a job repeats, by random bits that no task has."""
+    bits = mix(job_bits(seed, job) ^ _GOLDEN)
+    return np.int64(((bits >> _HALF) * np.uint64(num_runs)) >> _HALF)
+
+
+@inlined
 def task_bits(stage_bits, task):  # type: ignore[no-untyped-def]
     """The 64 random bits of one task; `stage_bits` is `job_bits` + (stage index << 32)."""
     return mix(stage_bits + np.uint64(task))
@@ -228,6 +235,8 @@ def begin(state, future):  # type: ignore[no-untyped-def]
     events.num_tasks[0] = 0
     events.stall_count[0] = -1
     events.next_fault_ms[0] = NEVER_MS
+    events.num_timers[0] = 0
+    events.num_timers_set[0] = 0
 
 
 @kernel

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -16,9 +17,16 @@ from parcae.workloads.spark_log.application import (
     SqlRecord,
     StageRecord,
 )
+from parcae.workloads.spark_log.driver import (
+    FreeTime,
+    own_finish_ms,
+    replayed_ms,
+    slot_changes,
+)
 from parcae.workloads.spark_log.durations import (
     PlacedTasks,
     StageSamples,
+    first_successes,
     place_tasks,
     stage_samples,
 )
@@ -49,7 +57,10 @@ class StageRun:
     """One run of one stage.
 
     `name` is for display; `kind` is the same in every run. Parents are indices within the job's
-    run; `control_parents` are inferred from timing.
+    run; `control_parents` are inferred from timing. `spark_job` numbers the Spark jobs of the run
+    from 0. `replayed_ms` are durations in order of launch, see `driver.replayed_ms`. For
+    `waited_ms` a slot was free between its first and its last launch (locality, new executors). A
+    stage that `is_startup` is the first of its application: its lag is not that of a warm driver.
     """
 
     name: str
@@ -58,6 +69,12 @@ class StageRun:
     parents: frozenset[int]
     control_parents: frozenset[int]
     samples: StageSamples
+    gap_ms: int = 0
+    lag_ms: int = 0
+    spark_job: int = -1
+    waited_ms: int = 0
+    is_startup: bool = False
+    replayed_ms: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(eq=False)
@@ -66,7 +83,8 @@ class JobRun:
 
     `submission_ms` and `end_ms` are wall-clock times; an unknown end is -1. `application`
     identifies the application (each application starts cold). `pool` is Spark's scheduler pool, and
-    `user` the person, "" if none was set.
+    `user` the person, "" if none was set. `slots` are the changes of the application's task slots,
+    see `driver.slot_changes`.
     """
 
     name: str
@@ -76,6 +94,8 @@ class JobRun:
     pool: str = ""
     end_ms: int = -1
     user: str = ""
+    tail_ms: int = 0
+    slots: Sequence[tuple[int, int]] = ()
 
 
 def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
@@ -109,7 +129,12 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
     by_stage = np.argsort(placed.tasks.stage_id, kind="stable")
     ids, starts = np.unique(placed.tasks.stage_id[by_stage], return_index=True)
     rows = dict(zip(ids.tolist(), np.split(by_stage, starts)[1:], strict=True))
-    application = _Application(log, placed, rows, first_listing_job(log), lost_starts(log))
+    slots = slot_changes(log, placed)
+    left_ms = own_finish_ms(placed)
+    free = FreeTime(slots, placed.tasks._replace(finish_ms=left_ms))
+    application = _Application(
+        log, placed, rows, first_listing_job(log), lost_starts(log), slots, free, left_ms
+    )
     runs = []
     for group, name in named:
         unnamed_job = f"did not carry the property {key!r}"
@@ -121,10 +146,11 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
     return sorted(runs, key=lambda run: run.submission_ms)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Application:
-    """A log with its task attempts, their rows by stage, the job that each stage belongs to, and
-    what belongs to jobs whose start is missing.
+    """A log with its task attempts, their rows by stage, the job that each stage belongs to, what
+    belongs to jobs whose start is missing, when slots were free, and when every attempt left its
+    slot.
     """
 
     log: ApplicationLog
@@ -132,6 +158,14 @@ class _Application:
     rows: dict[int, Int64Array]
     owner: dict[int, int]
     lost: LostStarts
+    slots: Sequence[tuple[int, int]]
+    free: FreeTime
+    left_ms: Int64Array
+
+    @cached_property
+    def startup_stage(self) -> int:
+        """The stage that was submitted first."""
+        return min(self.rows, key=lambda stage_id: int(self.rows[stage_id][0]))
 
     def samples(self, stage_ids: list[int]) -> dict[int, StageSamples] | None:
         """The samples of every stage of a job; None if a stage has no successful task."""
@@ -143,6 +177,38 @@ class _Application:
                 return None
             samples[stage_id] = of_stage
         return samples
+
+    def _succeeded(self, stage_id: int) -> Int64Array:
+        return first_successes(self.placed.tasks, self.rows[stage_id])
+
+    def end_of(self, stage_id: int, record: StageRecord) -> int:
+        """When the last task of a stage ended; with missing task ends, when the stage did."""
+        succeeded = self._succeeded(stage_id)
+        last_ms = int(self.left_ms[succeeded].max())
+        return max(last_ms, record.completion_ms) if is_torn(record, succeeded) else last_ms
+
+    def lag_ms(self, stage_id: int, record: StageRecord) -> int:
+        """The lag of a stage; 0 where task ends are missing."""
+        succeeded = self._succeeded(stage_id)
+        if record.submission_ms < 0 or is_torn(record, succeeded):
+            return 0
+        launched_ms = int(self.placed.tasks.launch_ms[succeeded].min())
+        return self.free.between(record.submission_ms, launched_ms)
+
+    def waited_ms(self, stage_id: int) -> int:
+        """For how long a slot was free while tasks of a stage had to wait for another one."""
+        launch_ms = self.placed.tasks.launch_ms[self._succeeded(stage_id)]
+        return self.free.between(int(launch_ms.min()), int(launch_ms.max()))
+
+    def replayed_ms(self, stage_id: int) -> Int64Array:
+        """The durations of a stage's tasks, for a replay."""
+        succeeded = self._succeeded(stage_id)
+        return replayed_ms(self.placed.tasks, self.left_ms, self.rows[stage_id], succeeded)
+
+
+def is_torn(record: StageRecord, succeeded: Int64Array) -> bool:
+    """Whether ends of the stage's tasks are missing in the log."""
+    return succeeded.size < record.info.num_tasks
 
 
 def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | str:
@@ -174,6 +240,11 @@ def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | 
     position = {stage_id: index for index, stage_id in enumerate(order)}
     parents = _data_parents(group, kept, infos, position)
     control = _control_parents(group, kept, position, parents)
+    records = [kept[stage_id] for stage_id in order]
+    arrival_ms = submission_ms(group, records) or 0
+    end_ms = completion_ms(group, log, records) or -1
+    ended_ms = {stage_id: application.end_of(stage_id, kept[stage_id]) for stage_id in order}
+    spark_jobs = sorted({application.owner[stage_id] for stage_id in order})
     stages = [
         StageRun(
             name=stage_name(kept[stage_id], group.executions),
@@ -182,20 +253,36 @@ def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | 
             parents=frozenset(position[p] for p in parents[stage_id]),
             control_parents=frozenset(position[p] for p in control[stage_id]),
             samples=samples[stage_id],
+            gap_ms=_gap_ms(
+                kept[stage_id].submission_ms,
+                arrival_ms,
+                [ended_ms[parent] for parent in parents[stage_id] | control[stage_id]],
+            ),
+            lag_ms=application.lag_ms(stage_id, kept[stage_id]),
+            waited_ms=application.waited_ms(stage_id),
+            spark_job=spark_jobs.index(application.owner[stage_id]),
+            is_startup=stage_id == application.startup_stage,
+            replayed_ms=application.replayed_ms(stage_id),
         )
         for stage_id in order
     ]
-    records = [kept[stage_id] for stage_id in order]
     return JobRun(
         name,
-        submission_ms(group, records) or 0,
+        arrival_ms,
         stages,
         f"{log.label} {log.app_id}",
         # That of the first Spark job with a pool.
         next(filter(None, (job.properties.get(POOL_PROPERTY) for job in group.jobs)), ""),
-        completion_ms(group, log, records) or -1,
+        end_ms,
         user_of(group, log, name),
+        max(0, end_ms - max(ended_ms.values())),
+        application.slots,
     )
+
+
+def _gap_ms(submitted_ms: int, arrival_ms: int, parents_ended_ms: list[int]) -> int:
+    """The gap of a stage; 0 where the log lacks its submission."""
+    return max(0, submitted_ms - max([arrival_ms, *parents_ended_ms])) if submitted_ms >= 0 else 0
 
 
 def _in_order_of_submission(kept: dict[int, StageRecord], infos: dict[int, StageInfo]) -> list[int]:

@@ -149,7 +149,7 @@ def stage_samples(
     """
     rows = stages[stage_id]
     tasks = placed.tasks
-    succeeded = _first_successes(tasks, rows)
+    succeeded = first_successes(tasks, rows)
     if succeeded.size == 0:
         return None
     duration_ms = tasks.finish_ms[succeeded] - tasks.launch_ms[succeeded]
@@ -163,7 +163,7 @@ def stage_samples(
     return StageSamples(level, tuple(by_wave), input_bytes)
 
 
-def _first_successes(tasks: TaskColumns, rows: Int64Array) -> Int64Array:
+def first_successes(tasks: TaskColumns, rows: Int64Array) -> Int64Array:
     """The rows of the successful attempts, ascending; of several of one task the first to finish.
 
     Speculation can make several attempts of one task succeed.

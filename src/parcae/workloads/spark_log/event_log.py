@@ -337,6 +337,7 @@ class LoggedRuns:
                 *self.activity.notes(),
             ),
             len(workload.jobs),
+            self,
         )
         return replace(workload, faults=combined(self.faults)), report
 

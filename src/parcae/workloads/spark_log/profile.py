@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
-from parcae.workloads.job import JobSpec, StageSpec, refined_classes
+from parcae.workloads.job import DriverTime, JobSpec, StageSpec, refined_classes
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples
 
@@ -169,7 +169,29 @@ def _recurring(runs: Sequence[JobRun]) -> list[list[_OrderedRun]]:
 def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
     """A job that consists of this single run."""
     stages = tuple(_merged_stage([stage], stage, 0.0) for stage in run.stages)
-    return JobSpec(run.name, stages, arrival_ms, pool=run.pool, user=run.user)
+    driver = driver_time([(run, run.stages)], keep_startup=True)
+    return JobSpec(run.name, stages, arrival_ms, pool=run.pool, user=run.user, driver_time=driver)
+
+
+def driver_time(
+    runs: Sequence[tuple[JobRun, Sequence[StageRun]]], *, keep_startup: bool = False
+) -> DriverTime:
+    """The driver time of runs, with their stages in the order of the job.
+
+    Without `keep_startup`, an application's first stage has no lag: it waited for the driver and
+    the executors to start, which happens once and not in every run of a recurring job.
+    """
+    return DriverTime(
+        np.array([[stage.gap_ms for stage in stages] for _, stages in runs], np.int64),
+        np.array(
+            [
+                [0 if stage.is_startup and not keep_startup else stage.lag_ms for stage in stages]
+                for _, stages in runs
+            ],
+            np.int64,
+        ),
+        np.array([run.tail_ms for run, _ in runs], np.int64),
+    )
 
 
 def _in_canonical_order(run: JobRun) -> _OrderedRun:
@@ -276,6 +298,10 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         for i, runs in enumerate(in_order)
     )
     runs = [ordered.run for ordered in cluster]
+    of_runs = [
+        (ordered.run, [ordered.stages[canonical[i]] for i in range(len(first.order))])
+        for ordered in cluster
+    ]
     return JobSpec(
         name,
         stages,
@@ -283,6 +309,7 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         num_runs=len(runs),
         pool=_most_frequent(run.pool for run in runs),
         user=_most_frequent(run.user for run in runs),
+        driver_time=driver_time(of_runs),
     )
 
 
@@ -339,4 +366,5 @@ def _merged_stage(runs: Sequence[StageRun], like: StageRun, duration_sigma: floa
         mean_task_ms=float(warm.mean()) if is_median else durations.mean_ms,
         duration_sigma=duration_sigma,
         input_bytes=float(np.mean([run.samples.input_bytes for run in runs])),
+        spark_job=like.spark_job,
     )

@@ -1,8 +1,8 @@
-"""Reads logs of batch clusters in the Standard Workload Format (SWF) as rigid jobs.
+"""Reads logs of batch clusters as rigid jobs: Standard Workload Format (SWF), or accounting.
 
-It is the format of the Parallel Workloads Archive. A line is a job: 18 numbers separated by white
+SWF is the format of the Parallel Workloads Archive. A line is a job: 18 numbers separated by white
 space, with -1 for unknown values. Lines that begin with `;` are comments; the first of them
-describe the cluster as `; Key: value`.
+describe the cluster as `; Key: value`. Lines of `parcae.rigid.accounting` become the same numbers.
 
 Source: Standard Workload Format, version 2.2
 (https://www.cs.huji.ac.il/labs/parallel/workload/swf.html).
@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,11 +21,12 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from parcae.base.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import lines, whole_number
-from parcae.rigid.jobs import RigidJobs
-from parcae.workloads.import_report import BadRows, ImportReport
-from parcae.workloads.readers import saying_what_reads
+from parcae.rigid.accounting import Accounting
+from parcae.rigid.jobs import RigidJobs, most_in_use
+from parcae.workloads.import_report import BadRows, ImportReport, counted
+from parcae.workloads.readers import ACCOUNTING, guess_format, saying_what_reads
 
 #: The 18 fields of a line, in order; times in seconds, memory in KB per processor.
 FIELDS = (
@@ -35,12 +36,14 @@ FIELDS = (
 )
 #: Fields that are counts or identifiers and must be whole numbers.
 _WHOLE = ("job_number", "allocated_processors", "requested_processors", "status", "partition")
+#: Fields that are not read: a word in one of them (a list of jobs, "4&5") is taken as unknown.
+_UNREAD = ("cpu_time", "group", "executable", "queue", "preceding_job", "think_time")
 #: The value of a number that is not known.
 MISSING = -1
 # `float` also accepts "nan" and "1_000", which are not valid here: a line is checked first.
 #: Characters of a line of numbers, and the syntax of one number.
-_NUMERIC = re.compile(rb"[-+.\deE\s]+")
-_NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_NUMERIC = re.compile(r"[-+.\deE\s]+", re.ASCII)
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 #: Of a number in the header. Larger ones are out of range after the cut as well.
 _MOST_DIGITS = 20
 _HEADER_NUMBER = re.compile(r"\d{1,3}(,\d{3})+(?!\d)|\d+")
@@ -55,7 +58,7 @@ _LARGEST = 2.0**53
 
 
 @dataclass(frozen=True)
-class SwfHeader:
+class LogHeader:
     """The header comments as pairs (key, value) in the order of the file.
 
     A comment line without a key continues the value of the comment line right before it. After a
@@ -97,18 +100,19 @@ class LogFinding:
 
 
 @dataclass(frozen=True, eq=False)
-class SwfLog:
+class BatchLog:
     """A log: its jobs in seconds since the first submission, its header, and an import report.
 
-    Every line with a job is accounted for: `report.num_rows` = number of jobs +
-    `report.num_bad_rows` + the dropped jobs of `findings`.
+    `partitions` has the names of partitions, by number. Every line with a job is accounted for:
+    `report.num_rows` = number of jobs + `report.num_bad_rows` + the dropped jobs of `findings`.
     """
 
     jobs: RigidJobs
-    header: SwfHeader
+    header: LogHeader
     report: ImportReport
     findings: tuple[LogFinding, ...]
     first_submit_s: int
+    partitions: dict[int, str]
 
     @property
     def start_unix_s(self) -> int | None:
@@ -117,6 +121,50 @@ class SwfLog:
         """
         start = self.header.number("UnixStartTime")
         return None if start is None else start + self.first_submit_s
+
+
+class _Swf:
+    """Turns the lines of a file in the Standard Workload Format into numbers."""
+
+    kind = "Standard Workload Format log"
+    has_header = False
+
+    def __init__(self, first: str) -> None:
+        # A line of column names, as simulators write it.
+        self.has_header = first.split()[1:2] == ["submit"]
+        self._width = 0
+        self._num_words = 0
+
+    def notes(self) -> Iterator[str]:
+        """What the lines have beyond the format."""
+        if self.has_header:
+            yield "a line of column names, taken as the 18 fields of the format in their order"
+        if self._width > len(FIELDS):
+            further = counted(self._width - len(FIELDS), "further column")
+            yield f"{further} behind the 18th, left out"
+        if self._num_words:
+            words = counted(self._num_words, "word")
+            yield f"{words} in fields that are not read, taken as unknown"
+
+    def numbers(self, line: str) -> list[float]:
+        """The 18 numbers of a line; all lines have as many fields as the first."""
+        words = line.split()
+        width = self._width or max(len(words), len(FIELDS))
+        if len(words) != width:
+            raise ValueError(f"{len(words)} fields, expected {width}")
+        self._width = width
+        read = words[: len(FIELDS)]
+        if _NUMERIC.fullmatch(line):
+            with contextlib.suppress(ValueError):
+                return list(map(float, read))
+        # Slow path: the line does not parse as a whole, so find the field that is to blame.
+        for column, word in enumerate(read):
+            if not _NUMBER.fullmatch(word):
+                if FIELDS[column] not in _UNREAD:
+                    raise ValueError(f"{_in_words(column)} is {word[:40]!r}, not a number")
+                self._num_words += 1
+                read[column] = str(MISSING)
+        return list(map(float, read))
 
 
 class _Lines:
@@ -131,34 +179,71 @@ class _Lines:
         self.findings: list[LogFinding] = []
         #: What is wrong with a last line without a newline; no text if nothing.
         self.truncated = ""
+        self.reader: _Swf | Accounting = _Swf("")
+        kind = Accounting if guess_format(path) is ACCOUNTING else _Swf
         entries: list[tuple[str, str]] = []
         values = array("d")
-        # Whether a job's line stands between the last comment and this line.
-        is_after_job = False
+        # Whether a line stands between the last comment and this line.
+        is_after_line = is_begun = False
         for number, (line, is_whole) in enumerate(lines(path), 1):
-            text = line.strip()
-            if text.startswith(b";"):
-                comment = text.decode(errors="replace").lstrip(";").strip()
+            text = line.decode(errors="replace").strip()
+            if text.startswith(";"):
+                comment = text.lstrip(";").strip()
                 if match := _HEADER_KEY.match(comment):
                     entries.append((match[1], (match[2] or match[3] or "").strip()))
-                    is_after_job = False
-                elif comment and entries and not is_after_job:
+                    is_after_line = False
+                elif comment and entries and not is_after_line:
                     key, value = entries[-1]
                     entries[-1] = (key, f"{value} {comment}".strip())
             elif text:
-                is_after_job = True
+                is_after_line = True
+                if not is_begun:
+                    is_begun = True
+                    try:
+                        self.reader = kind(text)
+                    except ValueError as error:
+                        raise FormatError(f"{path}:{number}: {error}") from None
+                    if self.reader.has_header:
+                        continue
                 try:
-                    values.extend((number, *_numbers(text)))
+                    numbers = self.reader.numbers(text)
+                    if numbers is not None:
+                        values.extend((number, *numbers))
                 except ValueError as error:
                     if is_whole:
                         self.bad.add(path, number, str(error))
                     else:
                         self.truncated = f"{path}:{number}: truncated: {error}"
-        self.header = SwfHeader(tuple(entries))
+        self.header = LogHeader(tuple(entries))
         columns = np.array(values, np.float64).reshape(-1, 1 + len(FIELDS)).T
         self.kept = pl.DataFrame(dict(zip(("line", *FIELDS), columns, strict=True)))
         #: All lines with a job: good, bad and truncated.
         self.num_rows = len(self.kept) + self.bad.count + bool(self.truncated)
+
+    @property
+    def is_accounting(self) -> bool:
+        """Whether the lines are those of a batch system's accounting."""
+        return isinstance(self.reader, Accounting)
+
+    @property
+    def partitions(self) -> dict[int, str]:
+        """The names of partitions, by number: of an accounting, or of the header."""
+        if isinstance(self.reader, Accounting):
+            return {number: name for name, number in self.reader.partitions.items()}
+        named = (value.split() for key, value in self.header.entries if key == "Partition")
+        return {int(words[0]): words[1] for words in named if words[0].isdecimal() and words[1:]}
+
+    def numbers_of(self, partitions: Collection[int | str]) -> list[float]:
+        """The numbers of partitions that are given by number or by name."""
+        by_name = {name: number for number, name in self.partitions.items()}
+        found = []
+        for one in map(str, partitions):
+            if one not in by_name and (self.is_accounting or not one.isdecimal()):
+                raise ConfigError(
+                    f"{self.path}: no partition {one!r}; {suggestion(one, list(by_name))}"
+                )
+            found.append(float(by_name.get(one, one)))
+        return found
 
     def note(self, is_match: pl.Expr, what: str, *, is_dropped: bool = False) -> None:
         """Record a finding for the lines that match, if there are any."""
@@ -179,75 +264,37 @@ class _Lines:
         self.kept = self.kept.filter(~is_match)
 
 
-def _numbers(line: bytes) -> list[float]:
-    """The numbers of a line."""
-    words = line.split()
-    if len(words) != len(FIELDS):
-        raise ValueError(f"{len(words)} fields, expected {len(FIELDS)}")
-    if _NUMERIC.fullmatch(line):
-        with contextlib.suppress(ValueError):
-            return list(map(float, words))
-    # Slow path: the line does not parse as a whole, so find the field that is to blame.
-    column = next(column for column, word in enumerate(words) if not _NUMBER.fullmatch(word))
-    text = words[column][:40].decode(errors="replace")
-    raise ValueError(f"{_in_words(column)} is {text!r}, not a number")
-
-
 def _in_words(column: int) -> str:
     """The number of a field, from 1, and its name, for messages."""
     return f"field {column + 1} ({FIELDS[column].replace('_', ' ')})"
 
 
 @saying_what_reads("swf")
-def read_swf(
+def read_log(
     path: Path | str,
     *,
     processors: int | None = None,
     memory: int | None = None,
     estimates: Literal["requested", "actual"] = "requested",
     cancelled: Literal["keep", "drop"] = "keep",
-    partitions: Collection[int] | None = None,
+    partitions: Collection[int | str] | None = None,
     max_bad_share: float = 0.0,
-) -> SwfLog:
-    """Read a log (plain, or compressed as `.gz`) as rigid jobs in whole seconds.
+) -> BatchLog:
+    """Read a log (SWF or accounting, plain or compressed) as rigid jobs in whole seconds.
 
     A job holds its allocated processors for its run time; if they are not known, the requested
-    ones. Schedulers see the requested time, or the run time if no time was requested. Memory is the
-    requested KB per processor (else the used KB) times the number of processors.
+    ones. Schedulers see the requested time, or the run time if no time was requested or with
+    `estimates="actual"`. `cancelled` says whether jobs that were cancelled while they ran are kept.
+    Memory is a resource only if that of the whole cluster is given, in KB.
 
-    No line is left out silently:
+    No line is left out silently: *bad* lines violate the format, and a log with more of them than
+    `max_bad_share` is refused; an incomplete last line is *truncated*, which is always tolerated;
+    *dropped* and *changed* lines are counted by reason.
 
-    - *Bad* lines violate the format: a wrong number of fields, a word that is not a number, a
-      negative number other than -1, no submit time, or more resources than the cluster has. A log
-      with bad lines is refused, unless `max_bad_share` tolerates them.
-    - A last line that lacks its newline and is incomplete is *truncated*: it counts as bad in the
-      report, but is always tolerated.
-    - *Dropped* lines are counted by reason: jobs that never ran (cancelled before they started, no
-      run time, no processors), and the parts of a job that was swapped out (status 2, 3, 4), which
-      a separate line summarises.
-    - *Changed* lines are counted: a run time below 1 s becomes 1 s, fractions of seconds are
-      rounded, unsorted lines are sorted.
+    The cluster has the given processors. Default: MaxProcs of the header, else MaxNodes, else those
+    of the largest job; of accounting, the most that were in use at once.
 
-    Args:
-        path: the log.
-        processors: processors of the cluster. Default: MaxProcs of the header, else MaxNodes, else
-            the processors of the largest job.
-        memory: memory of the whole cluster in KB. The format does not contain it, so memory is a
-            resource only if it is given.
-        estimates: whether schedulers see the "requested" time or the "actual" run time.
-        cancelled: "keep" the jobs that were cancelled while they ran (status 5), since they
-            occupied processors until then, or "drop" them.
-        partitions: read only the jobs of these partitions. `processors` should then be given, since
-            the header counts the processors of all partitions.
-        max_bad_share: largest share of bad lines that is tolerated, 0..1.
-
-    Raises:
-        ConfigError: an option with an invalid value.
-        FormatError: a truncated `.gz`, no job at all, or more bad lines than tolerated; the message
-            gives the first bad line as path:line.
-        FileNotFoundError: no such file.
-
-    Example: `read_swf("lublin_256.swf").jobs.capacity` is [256].
+    Example: `read_log("lublin_256.swf").jobs.capacity` is [256].
     """
     for name, count in (("processors", processors), ("memory", memory)):
         if count is not None and not 1 <= count <= _LARGEST:
@@ -260,7 +307,7 @@ def read_swf(
     _refuse_values(log)
     _drop_what_never_ran(log, cancelled, partitions)
     capacity, notes = _resources(log, processors, memory)
-    if partitions is not None and processors is None:
+    if partitions is not None and processors is None and not log.is_accounting:
         notes[0] += "; a header counts the processors of all partitions: give --processors"
     # Too many bad lines are reported before a log without jobs: they explain it best.
     log.bad.finish(log.num_rows)
@@ -275,10 +322,10 @@ def read_swf(
     jobs, first_submit_s = _jobs(log, capacity, estimates)
     samples = (*log.bad.samples, log.truncated) if log.truncated else log.bad.samples
     report = ImportReport(
-        "Standard Workload Format log", 1, log.num_rows, log.bad.count + bool(log.truncated),
-        samples, (*notes, *map(str, log.findings)), len(jobs),
+        log.reader.kind, 1, log.num_rows, log.bad.count + bool(log.truncated),
+        samples, (*notes, *log.reader.notes(), *map(str, log.findings)), len(jobs),
     )  # fmt: skip
-    return SwfLog(jobs, log.header, report, tuple(log.findings), first_submit_s)
+    return BatchLog(jobs, log.header, report, tuple(log.findings), first_submit_s, log.partitions)
 
 
 def _refuse_values(log: _Lines) -> None:
@@ -312,23 +359,27 @@ def _refuse_values(log: _Lines) -> None:
         processors=pl.when(allocated > 0).then(allocated).otherwise("requested_processors"),
     ).with_columns(
         memory=pl.when(requested > 0).then(requested).otherwise(pl.col("used_memory").clip(0))
-        .mul(pl.col("processors")).ceil()
+        # Accounting has the memory of the job: divided and multiplied it is not quite the same.
+        .mul(pl.col("processors")).round(3).ceil()
     )  # fmt: skip
 
 
-def _drop_what_never_ran(log: _Lines, cancelled: str, partitions: Collection[int] | None) -> None:
+def _drop_what_never_ran(
+    log: _Lines, cancelled: str, partitions: Collection[int | str] | None
+) -> None:
     status = pl.col("status")
     run_time = pl.col("run_time")
     has_no_processors = pl.col("processors") <= 0
     is_cancelled = status == _CANCELLED
     if partitions is not None:
-        log.drop(~pl.col("partition").is_in([*map(float, partitions)]), "of other partitions")
+        log.drop(~pl.col("partition").is_in(log.numbers_of(partitions)), "of other partitions")
     log.drop(
         status.is_between(2, 4),
         "parts of a job that was swapped out, which another line summarises (status 2, 3, 4)",
     )
     log.drop(is_cancelled & ((run_time <= 0) | has_no_processors), "cancelled before they started")
-    log.drop(run_time == MISSING, "no run time")
+    unfinished = "they still waited or ran" if log.is_accounting else "no run time"
+    log.drop(run_time == MISSING, unfinished)
     log.drop(has_no_processors, "no processors")
     if cancelled == "drop":
         log.drop(is_cancelled, "cancelled while they ran")
@@ -378,6 +429,10 @@ def _cluster_size(log: _Lines, processors: int | None) -> tuple[int, str]:
         if size := log.header.number(key):
             what = f"{key} of the header"
             return whole_number(f"{log.path}: {what}", size, 1, int(_LARGEST)), what
+    if log.is_accounting and len(log.kept):
+        times = log.kept["submit_time"] + log.kept["wait_time"].clip(0), log.kept["run_time"]
+        most = most_in_use(*map(pl.Series.to_numpy, (*times, log.kept["processors"])))
+        return int(most), "the most that were in use at once: give --processors if it has more"
     largest = max([1, *log.kept["processors"].cast(pl.Int64)])
     return largest, "the largest job's, as the header has neither MaxProcs nor MaxNodes"
 
@@ -392,6 +447,10 @@ def _note_changes(log: _Lines, estimates: str) -> None:
     log.note((requested > 0) & (run_time > requested), "ran longer than they asked for")
     if estimates == "requested":
         log.note(requested <= 0, "no requested time: schedulers see the run time")
+    log.note(pl.col("preceding_job") > 0, "named a job to wait for, but do not wait for it")
+    waits = log.kept["wait_time"]
+    if (waits >= 0).any():
+        log.note(pl.col("wait_time") < 0, 'no recorded wait, so there is no row "as recorded"')
     log.note(submit < submit.cum_max(), "submitted before a job listed above them, sorted")
 
 
@@ -407,7 +466,7 @@ def _jobs(log: _Lines, capacity: list[int], estimates: str) -> tuple[RigidJobs, 
     resources = ("processors", "memory")[: len(capacity)]
     # NumPy rounds halves to even numbers.
     whole = {name: np.rint(kept[name].to_numpy()).astype(np.int64) for name in kept.columns}
-    users = whole["user"]
+    users, partitions, waits = whole["user"], whole["partition"], whole["wait_time"]
     jobs = RigidJobs(
         name=log.path.name.removesuffix(".gz").removesuffix(".swf"),
         arrival=whole["submit_time"] - whole["submit_time"][0],
@@ -421,5 +480,8 @@ def _jobs(log: _Lines, capacity: list[int], estimates: str) -> tuple[RigidJobs, 
         # A log that names at most one user names none.
         users=users if len(np.unique(users)) > 1 else users[:0],
         rows=whole["row"],
+        waits=waits if (waits >= 0).all() else waits[:0],
+        partitions=partitions if len(np.unique(partitions)) > 1 else partitions[:0],
+        user_names=tuple(getattr(log.reader, "users", ())),
     )
     return jobs, int(whole["submit_time"][0])

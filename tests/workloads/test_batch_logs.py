@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.rigid.swf import FIELDS, read_swf
-from tests.conftest import shared_data
+from parcae.rigid.logs import FIELDS, read_log
+from tests.conftest import shared_case, shared_data
 
 _HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"
 
@@ -34,9 +34,9 @@ def test_rows_are_those_of_all_lines_by_submission_however_the_log_is_read(tmp_p
         _line(-1, 200, 30, 4, partition=1, status=5),
         _line(5, 200, 30, 4, partition=1),
     )
-    assert read_swf(path).jobs.rows.tolist() == [0, 1, 2, 3]
-    assert read_swf(path, partitions=[1]).jobs.rows.tolist() == [1, 2, 3]
-    assert read_swf(path, partitions=[1], cancelled="drop").jobs.halves()[1].rows.tolist() == [3]
+    assert read_log(path).jobs.rows.tolist() == [0, 1, 2, 3]
+    assert read_log(path, partitions=[1]).jobs.rows.tolist() == [1, 2, 3]
+    assert read_log(path, partitions=[1], cancelled="drop").jobs.halves()[1].rows.tolist() == [3]
 
 
 def _log(tmp_path: Path, *lines: str, header: str = _HEADER, end: str = "\n") -> Path:
@@ -52,7 +52,7 @@ def test_fields_become_rigid_jobs_in_seconds_since_the_first(tmp_path: Path) -> 
         _line(8, 130, 50, -1, requested_processors=2),
         header="; UnixStartTime: 1000000\n;MaxProcs: 16 (8 boards)\n",
     )
-    log = read_swf(path)
+    log = read_log(path)
     jobs = log.jobs
     assert (jobs.name, jobs.step, jobs.resources) == ("small", "s", ("processors",))
     assert (jobs.capacity.tolist(), jobs.ids.tolist()) == ([16], [7, 8])
@@ -65,7 +65,7 @@ def test_fields_become_rigid_jobs_in_seconds_since_the_first(tmp_path: Path) -> 
 def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Path) -> None:
     header = "; Computer: a cluster\n;\n; Note: first\n;\tand more: see\n;     http://there/\n"
     header += "; Queue: 0 a\n; Queue: 1 b\n; MaxProcs: -1\n"
-    log = read_swf(_log(tmp_path, _line(1, 0, 5, 3), header=header))
+    log = read_log(_log(tmp_path, _line(1, 0, 5, 3), header=header))
     assert log.header.entries == (
         ("Computer", "a cluster"),
         ("Note", "first and more: see http://there/"),
@@ -80,7 +80,7 @@ def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Pat
 def test_a_comment_between_jobs_does_not_go_on_with_the_header(tmp_path: Path) -> None:
     comments = "; 12 jobs are left out here\n;\n; since a failure\n; Note: back\n; again\n"
     jobs = (_line(1, 0, 5, 3), comments + _line(2, 0, 5, 1))
-    log = read_swf(_log(tmp_path, *jobs, header="; MaxNodes: 4\n; MaxProcs:\n"))
+    log = read_log(_log(tmp_path, *jobs, header="; MaxNodes: 4\n; MaxProcs:\n"))
     assert log.header.entries == (("MaxNodes", "4"), ("MaxProcs", ""), ("Note", "back again"))
     assert log.jobs.capacity.tolist() == [4]
 
@@ -100,7 +100,7 @@ def test_a_comment_between_jobs_does_not_go_on_with_the_header(tmp_path: Path) -
 def test_the_size_of_the_cluster_is_given_or_read(
     tmp_path: Path, header: str, processors: int | None, size: int, source: str
 ) -> None:
-    log = read_swf(
+    log = read_log(
         _log(tmp_path, _line(1, 0, 5, 3), _line(2, 0, 5, 1), header=header), processors=processors
     )
     assert log.jobs.capacity.tolist() == [size]
@@ -114,23 +114,23 @@ def test_memory_is_a_resource_where_the_clusters_is_given(tmp_path: Path) -> Non
         _line(2, 0, 5, 2, used_memory=50),
         _line(3, 0, 5, 1),
     )
-    log = read_swf(path, memory=8_000)
+    log = read_log(path, memory=8_000)
     assert log.jobs.resources == ("processors", "memory")
     assert log.jobs.capacity.tolist() == [16, 8_000]
     assert log.jobs.demand.tolist() == [[4, 4_000], [2, 100], [1, 0]]
     assert [(f.what, f.count, f.first) for f in log.findings if "memory" in f.what] == [
         ("no memory given, taken as 0", 1, f"{path}:5")
     ]
-    unknown = read_swf(path)
+    unknown = read_log(path)
     assert unknown.jobs.demand.tolist() == [[4], [2], [1]]
     assert any("give it to make memory a resource" in note for note in unknown.report.notes)
     with pytest.raises(FormatError, match=r"swf:3: the job takes 4,000 KB .* has 3,999: give the"):
-        read_swf(path, memory=3_999)
-    assert read_swf(path, memory=4_000).jobs.capacity.tolist() == [16, 4_000]
+        read_log(path, memory=3_999)
+    assert read_log(path, memory=4_000).jobs.capacity.tolist() == [16, 4_000]
 
 
 def test_given_memory_is_of_no_use_where_no_job_tells_its_own(tmp_path: Path) -> None:
-    log = read_swf(_log(tmp_path, _line(1, 0, 5, 4)), memory=8_000)
+    log = read_log(_log(tmp_path, _line(1, 0, 5, 4)), memory=8_000)
     assert log.jobs.resources == ("processors",)
     assert any("contains no job's memory" in note for note in log.report.notes)
 
@@ -142,9 +142,9 @@ def test_schedulers_see_the_requested_or_the_actual_time(tmp_path: Path) -> None
         _line(2, 0, 90, 1, requested_time=60),
         _line(3, 0, 7, 1, requested_time=0),
     )
-    requested = read_swf(path)
+    requested = read_log(path)
     assert requested.jobs.estimate.tolist() == [60, 60, 7]
-    assert read_swf(path, estimates="actual").jobs.estimate.tolist() == [5, 90, 7]
+    assert read_log(path, estimates="actual").jobs.estimate.tolist() == [5, 90, 7]
     counts = {finding.what: (finding.count, finding.first) for finding in requested.findings}
     assert counts["ran longer than they asked for"] == (1, f"{path}:4")
     assert counts["no requested time: schedulers see the run time"] == (1, f"{path}:5")
@@ -164,7 +164,7 @@ def test_jobs_that_never_ran_are_dropped_each_with_its_reason_and_first_line(
         _line(7, 3, 9, 2, status=2),
         _line(8, 4, 9, 2, status=5),
     )
-    log = read_swf(path)
+    log = read_log(path)
     dropped = {f.what.partition(" of")[0]: (f.count, f.first) for f in log.findings if f.is_dropped}
     assert dropped == {
         "parts": (1, f"{path}:9"),
@@ -178,8 +178,8 @@ def test_jobs_that_never_ran_are_dropped_each_with_its_reason_and_first_line(
 
 def test_jobs_cancelled_while_they_ran_can_be_dropped(tmp_path: Path) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 1), _line(2, 1, 9, 2, status=5))
-    kept = read_swf(path)
-    dropped = read_swf(path, cancelled="drop")
+    kept = read_log(path)
+    dropped = read_log(path, cancelled="drop")
     assert (kept.jobs.ids.tolist(), dropped.jobs.ids.tolist()) == ([1, 2], [1])
     found = [f for f in (*kept.findings, *dropped.findings) if "cancelled while" in f.what]
     assert [f.is_dropped for f in found] == [False, True]
@@ -193,7 +193,7 @@ def test_short_fractional_and_unsorted_jobs_are_mended_and_counted(tmp_path: Pat
         _line(3, 5, 9, 1),
         _line(4, 6, "1e2", 1, status=9),
     )
-    log = read_swf(path)
+    log = read_log(path)
     assert log.jobs.ids.tolist() == [3, 4, 1, 2]
     assert log.jobs.arrival.tolist() == [0, 1, 5, 16]
     assert log.jobs.duration.tolist() == [9, 100, 1, 3]
@@ -208,7 +208,7 @@ def test_short_fractional_and_unsorted_jobs_are_mended_and_counted(tmp_path: Pat
 def test_fractions_of_requested_times_are_counted_where_schedulers_see_them(tmp_path: Path) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 1, requested_time="9.5"), _line(2, 1, 5, 1))
     for estimates, counts in (("requested", [1]), ("actual", [])):
-        found = read_swf(path, estimates=estimates).findings
+        found = read_log(path, estimates=estimates).findings
         assert [f.count for f in found if "frac" in f.what] == counts
 
 
@@ -216,19 +216,19 @@ def test_fractions_of_requested_times_are_counted_where_schedulers_see_them(tmp_
 def test_a_byte_order_mark_is_skipped(tmp_path: Path, header: str) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 2), _line(2, 1, 5, 2), header=header)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    log = read_swf(path)
+    log = read_log(path)
     assert log.jobs.ids.tolist() == [1, 2]
     assert log.jobs.capacity.tolist() == ([16] if header else [2])
 
 
 def test_jobs_of_some_partitions_alone(tmp_path: Path) -> None:
     path = _log(tmp_path, *(_line(n, n, 5, 1, partition=n % 3) for n in range(6)))
-    whole = read_swf(path, partitions=(0, 2))
+    whole = read_log(path, partitions=(0, 2))
     assert whole.report.notes[0] == (
         "the cluster has 16 processors (MaxProcs of the header); a header counts the processors of "
         "all partitions: give --processors"
     )
-    log = read_swf(path, partitions=(0, 2), processors=4)
+    log = read_log(path, partitions=(0, 2), processors=4)
     assert log.report.notes[0] == "the cluster has 4 processors (given)"
     assert log.jobs.ids.tolist() == [0, 2, 3, 5]
     assert (log.findings[0].what, log.findings[0].count) == ("of other partitions", 2)
@@ -256,8 +256,8 @@ def test_lines_that_cannot_be_refuse_the_log_or_are_counted(
 ) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 1), line, _line(3, 2, 5, 16))
     with pytest.raises(FormatError, match=rf"1 of 3 rows could .*small\.swf:4: {message}"):
-        read_swf(path)
-    tolerant = read_swf(path, max_bad_share=0.34)
+        read_log(path)
+    tolerant = read_log(path, max_bad_share=0.34)
     assert tolerant.jobs.ids.tolist() == [1, 3]
     assert (tolerant.report.num_rows, tolerant.report.num_bad_rows) == (3, 1)
     assert tolerant.report.bad_samples[0].startswith(f"{path}:4: ")
@@ -265,10 +265,10 @@ def test_lines_that_cannot_be_refuse_the_log_or_are_counted(
 
 def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 1), _line(2, 1, 5, 1)[:9], end="")
-    log = read_swf(path)
+    log = read_log(path)
     assert (log.jobs.ids.tolist(), log.report.num_rows, log.report.num_bad_rows) == ([1], 2, 1)
     assert log.report.bad_samples == (f"{path}:4: truncated: 4 fields, expected 18",)
-    whole = read_swf(_log(tmp_path, _line(1, 0, 5, 1), _line(2, 1, 5, 1), end=""))
+    whole = read_log(_log(tmp_path, _line(1, 0, 5, 1), _line(2, 1, 5, 1), end=""))
     assert (whole.jobs.ids.tolist(), whole.report.num_bad_rows) == ([1, 2], 0)
 
 
@@ -283,7 +283,7 @@ def test_blank_lines_comments_between_jobs_and_other_line_ends_are_no_rows(tmp_p
         "",
     )
     path.write_bytes("\r\n".join(lines).encode("latin-1"))
-    log = read_swf(path)
+    log = read_log(path)
     assert (log.jobs.ids.tolist(), log.report.num_rows) == ([1, 2], 2)
     assert log.header.number("MaxProcs") == 4
 
@@ -292,11 +292,11 @@ def test_compressed_logs_are_read_and_torn_ones_refused(tmp_path: Path) -> None:
     packed = gzip.compress(_log(tmp_path, *(_line(n, n, 5, 1) for n in range(500))).read_bytes())
     path = tmp_path / "log.swf.gz"
     path.write_bytes(packed)
-    assert (len(read_swf(path).jobs), read_swf(path).jobs.name) == (500, "log")
+    assert (len(read_log(path).jobs), read_log(path).jobs.name) == (500, "log")
     for content in (packed[:-20], b"; no gzip data", packed[:40] + b"\xff" * 40 + packed[80:]):
         path.write_bytes(content)
         with pytest.raises(FormatError, match=r"log\.swf\.gz: .* gzip data"):
-            read_swf(path)
+            read_log(path)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_files_without_jobs_are_refused(
     tmp_path: Path, lines: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(FormatError, match=message):
-        read_swf(_log(tmp_path, *lines))
+        read_log(_log(tmp_path, *lines))
 
 
 @pytest.mark.parametrize(
@@ -329,11 +329,11 @@ def test_options_that_cannot_be_are_refused(
     tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        read_swf(_log(tmp_path, _line(1, 0, 5, 1)), **options)
+        read_log(_log(tmp_path, _line(1, 0, 5, 1)), **options)
 
 
 def test_the_log_of_an_academic_cluster_is_read_whole() -> None:
-    log = read_swf(shared_data("swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"))
+    log = read_log(shared_data("swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"))
     assert (len(log.jobs), log.jobs.capacity.tolist()) == (19_760, [1_728])
     assert log.jobs.span // 86_400 == 182
     assert {f.what: f.count for f in log.findings}["ran longer than they asked for"] == 1_375
@@ -346,10 +346,55 @@ def test_the_log_of_an_academic_cluster_is_read_whole() -> None:
 
 
 def test_the_log_of_a_model_has_no_requested_times() -> None:
-    log = read_swf(shared_data("swf/lublin_256.swf"))
+    log = read_log(shared_data("swf/lublin_256.swf"))
     assert (len(log.jobs), log.jobs.capacity.tolist()) == (10_000, [256])
     assert (log.jobs.estimate == log.jobs.duration).all()
     assert [(f.what, f.count) for f in log.findings] == [
         ("no requested time: schedulers see the run time", 10_000)
     ]
     assert log.jobs.load[0] == pytest.approx(1.0608, abs=1e-4)
+
+
+def test_further_columns_and_a_line_of_names_are_noted(tmp_path: Path) -> None:
+    plain = [_line(n, 10 * n, 60, 4, wait_time=5) for n in range(3)]
+    wide = [f"{line} {{11,12}} q_1d" for line in plain]
+    names = "id submit wait " + " ".join(f"c{n}" for n in range(17))
+    log = read_log(_log(tmp_path, *wide))
+    assert "2 further columns behind the 18th, left out" in log.report.notes
+    assert log.jobs.waits.tolist() == [5, 5, 5]
+    named = read_log(_log(tmp_path, names, *wide, header=""))
+    assert (named.report.num_rows, named.jobs.capacity.tolist()) == (3, [4])
+    assert "a line of column names" in named.report.notes[1]
+    for part in (log.jobs, named.jobs):
+        assert part.arrival.tolist() == read_log(_log(tmp_path, *plain)).jobs.arrival.tolist()
+
+
+def test_a_list_of_preceding_jobs_is_taken_as_unknown(tmp_path: Path) -> None:
+    path = _log(tmp_path, _line(1, 0, 5, 1), _line(2, 1, 5, 1, preceding_job="1&4"))
+    log = read_log(path)
+    assert "1 word in fields that are not read, taken as unknown" in log.report.notes
+    assert log.jobs.ids.tolist() == [1, 2]
+
+
+def test_partitions_are_named_by_the_header(tmp_path: Path) -> None:
+    header = "; MaxProcs: 16\n; Partition: 0 gpu\n; Partition: 1 batch\n"
+    path = _log(tmp_path, *(_line(n, n, 5, 1, partition=n % 2) for n in range(4)), header=header)
+    assert read_log(path).partitions == {0: "gpu", 1: "batch"}
+    assert read_log(path, partitions=["batch"], processors=8).jobs.ids.tolist() == [1, 3]
+    assert read_log(path).jobs.partitions.tolist() == [0, 1, 0, 1]
+    with pytest.raises(ConfigError, match="no partition 'fat'; known are gpu, batch"):
+        read_log(path, partitions=["fat"])
+
+
+def test_the_cases_of_wide_logs_and_of_sacct() -> None:
+    plain = read_log(shared_case("08-swf-with-more-columns/plain.swf")).jobs
+    for name, capacity in (("with-hosts", 16), ("with-names", 8)):
+        jobs = read_log(shared_case(f"08-swf-with-more-columns/{name}.swf")).jobs
+        assert jobs.capacity.tolist() == [capacity]
+        for column in ("arrival", "duration", "estimate", "demand", "waits"):
+            assert getattr(jobs, column).tolist() == getattr(plain, column).tolist()
+    jobs = read_log(shared_case("10-sacct/sacct.txt")).jobs
+    assert jobs.ids.tolist() == [101, 102, 103, 105]
+    assert jobs.arrival.tolist() == [0, 60, 120, 240]
+    assert jobs.duration.tolist() == [600, 90_000, 40, 60]
+    assert jobs.estimate.tolist() == [3_600, 86_400, 40, 1_800]

@@ -1,0 +1,210 @@
+"""Hold the simulator against a log: the log's own runs, replayed, beside what happened there.
+
+Every application is replayed with its recorded arrivals, its own durations and driver time, its
+task slots over time and the order that it had. What a replay cannot match, no prediction can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.texts import s_from_ms
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.elastic import Slots
+from parcae.simulation.simulator import simulate
+from parcae.simulation.tables import DurationMode
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.import_report import counted
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.spark_log.dag import JobRun
+from parcae.workloads.spark_log.event_log import LoggedRuns
+from parcae.workloads.spark_log.profile import driver_time
+from parcae.workloads.workload import JobSequence, Workload
+
+Int64Array = npt.NDArray[np.int64]
+
+
+#: A query whose simulated time differs by more than this from the logged one gets a reason.
+_DIFFERS = 0.05
+
+
+@dataclass(frozen=True)
+class CheckedQuery:
+    """One query of a log: how long it took there and in the replay, for how much of the logged time
+    the driver had submitted none of its stages, and why the two differ ("" if they hardly do).
+    """
+
+    name: str
+    logged_ms: int
+    simulated_ms: int
+    driver_ms: int
+    why: str
+
+    @property
+    def ratio(self) -> float:
+        """Simulated / logged."""
+        return self.simulated_ms / max(1, self.logged_ms)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedLog:
+    """One application's replay.
+
+    `ratio` is the simulated mean completion time / the log's. The other ratios are those of replays
+    that leave something out: slots that change (`constant`: as many as there ever were at once),
+    the driver's time, both.
+    """
+
+    application: str
+    queries: tuple[CheckedQuery, ...]
+    ratio: float
+    constant: float
+    without_driver: float
+    without_both: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The ratios, and the queries with times in seconds."""
+        return {
+            "application": self.application,
+            "ratio": self.ratio,
+            "at_constant_cores": self.constant,
+            "without_driver_time": self.without_driver,
+            "without_both": self.without_both,
+            "queries": [
+                {
+                    "name": query.name,
+                    "logged_s": s_from_ms(query.logged_ms),
+                    "simulated_s": s_from_ms(query.simulated_ms),
+                    "driver_s": s_from_ms(query.driver_ms),
+                    "why": query.why,
+                }
+                for query in self.queries
+            ],
+        }
+
+
+def check_log(logged: LoggedRuns) -> list[CheckedLog]:
+    """Replay every application of a log, also without what the replay knows."""
+    return [_checked(replayed) for replayed in _applications(logged)]
+
+
+def replay_note(logged: LoggedRuns) -> str:
+    """The one number of a log, in words."""
+    replayed = list(_applications(logged))
+    logged_ms = np.concatenate([one.logged_ms for one in replayed])
+    simulated_ms = np.concatenate([replay(one.workload, one.slots) for one in replayed])
+    return (
+        f"Replayed with its own durations, the log's mean completion time comes out at "
+        f"{simulated_ms.mean() / logged_ms.mean():.3f} of what it was (parcae workload check)."
+    )
+
+
+class _Replayed(NamedTuple):
+    """An application's runs, in order of submission, as a replay needs them."""
+
+    name: str
+    runs: list[JobRun]
+    workload: Workload
+    slots: Slots
+    logged_ms: Int64Array
+
+
+def _applications(logged: LoggedRuns) -> Iterator[_Replayed]:
+    by_application: dict[str, list[JobRun]] = {}
+    for run in sorted(logged.runs, key=lambda run: run.submission_ms):
+        if run.end_ms > run.submission_ms:
+            by_application.setdefault(run.application, []).append(run)
+    for name, runs in by_application.items():
+        start_ms = runs[0].submission_ms
+        slots = tuple((ms - start_ms, change) for ms, change in runs[0].slots)
+        logged_ms = np.array([run.end_ms - run.submission_ms for run in runs], np.int64)
+        yield _Replayed(name, runs, _workload(runs), slots, logged_ms)
+
+
+def _checked(one: _Replayed) -> CheckedLog:
+    jobs = tuple(replace(job, driver_time=None) for job in one.workload.jobs)
+    bare = replace(one.workload, jobs=jobs)
+
+    def ratio(simulated_ms: Int64Array) -> float:
+        return float(simulated_ms.mean() / one.logged_ms.mean())
+
+    simulated_ms = replay(one.workload, one.slots)
+    rows = zip(one.runs, one.logged_ms.tolist(), simulated_ms.tolist(), strict=True)
+    return CheckedLog(
+        one.name,
+        tuple(CheckedQuery(run.name, a, b, _driver_ms(run), _why(run, a, b)) for run, a, b in rows),
+        ratio(simulated_ms),
+        ratio(replay(one.workload, _constant(one.slots))),
+        ratio(replay(bare, one.slots)),
+        ratio(replay(bare, _constant(one.slots))),
+    )
+
+
+def _why(run: JobRun, logged_ms: int, simulated_ms: int) -> str:
+    """Why a query took another time in the replay, as far as the log shows it."""
+    difference_ms = abs(simulated_ms - logged_ms)
+    if difference_ms <= _DIFFERS * logged_ms:
+        return ""
+    lost = sum(stage.num_tasks - len(stage.replayed_ms) for stage in run.stages)
+    if lost:
+        return f"the ends of {counted(lost, 'task')} are missing in the log"
+    waited_ms = sum(stage.waited_ms for stage in run.stages)
+    if simulated_ms < logged_ms and waited_ms > difference_ms / 2:
+        return (
+            f"tasks waited {s_from_ms(waited_ms):.1f} s beside a free core (locality, new "
+            "executors)"
+        )
+    return "queries that ran beside it, or attempts that failed"
+
+
+def _constant(changes: Slots) -> Slots:
+    return ((0, max(accumulate(change for _, change in changes))),)
+
+
+def _driver_ms(run: JobRun) -> int:
+    """For how long in a run none of its stages was submitted, if its stages form one chain."""
+    return run.tail_ms + sum(stage.gap_ms for stage in run.stages)
+
+
+def _workload(runs: Sequence[JobRun]) -> Workload:
+    """The runs with the durations that a replay needs, in order of launch."""
+    start_ms = runs[0].submission_ms
+    jobs = []
+    for run in runs:
+        stages = [
+            StageSpec(
+                len(stage.replayed_ms),
+                TaskDurations.of(stage.replayed_ms),
+                tuple(stage.parents | stage.control_parents),
+                name=stage.name,
+                spark_job=stage.spark_job,
+            )
+            for stage in run.stages
+        ]
+        driver = driver_time([(run, run.stages)], keep_startup=True)
+        arrival_ms = run.submission_ms - start_ms
+        jobs.append(JobSpec(run.name, tuple(stages), arrival_ms, pool=run.pool, driver_time=driver))
+    return Workload("log", tuple(jobs))
+
+
+def replay(workload: Workload, slots: Slots, seed: int = 0) -> Int64Array:
+    """Completion times in ms of a workload's recorded jobs, on these slots."""
+    config = SimulationConfig(
+        world=WorldName.CORES,
+        num_executors=max(1, *accumulate(change for _, change in slots)),
+        durations=DurationMode.LISTED,
+        slots=slots,
+    )
+    arrivals = np.array([job.arrival_ms for job in workload.jobs], np.int64)
+    sequence = JobSequence(workload, np.arange(len(arrivals)), arrivals)
+    policy = OrderPolicy("as logged", OrderKind.FIFO_SPARK_JOBS, plan_tables())
+    trace = simulate(sequence, policy, config, seed)
+    return trace.completion_ms - trace.arrival_ms

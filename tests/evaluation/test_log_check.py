@@ -1,0 +1,50 @@
+"""The simulator beside the logs themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from parcae.base.errors import FormatError
+from parcae.evaluation.log_check import CheckedLog, check_log, replay_note
+from parcae.workloads.archive import BUNDLED
+from parcae.workloads.spark_log.event_log import read_runs
+from tests.cli.running import run
+from tests.conftest import shared_data
+
+_EXAMPLE = BUNDLED / "example-event-log.zstd"
+
+
+def _checked(path: Path) -> list[CheckedLog]:
+    try:
+        return check_log(read_runs([path]))
+    except FormatError:  # no log, or none with a completed job
+        return []
+
+
+def test_the_example_log_comes_out_as_it_was_and_not_without_its_driver() -> None:
+    logged = read_runs([_EXAMPLE])
+    (checked,) = check_log(logged)
+    assert abs(checked.ratio - 1) < 0.005
+    assert all(abs(query.ratio - 1) < 0.01 for query in checked.queries)
+    assert checked.without_driver < 0.9
+    assert "at 0.99" in replay_note(logged) or "at 1.00" in replay_note(logged)
+
+
+def test_real_logs_come_out_as_they_were() -> None:
+    folders = sorted(shared_data("real-logs").glob("*/*"))
+    ratios = np.array([one.ratio for path in folders for one in _checked(path)])
+    assert len(ratios) >= 20
+    assert np.abs(ratios - 1).mean() <= 0.025
+    assert np.abs(ratios - 1).max() <= 0.15
+
+
+def test_the_command_prints_every_query(tmp_path: Path) -> None:
+    done = run(f"parcae workload check {_EXAMPLE} --json", tmp_path)
+    (one,) = json.loads(done.stdout)
+    assert len(one["queries"]) == 21
+    shown = run(f"parcae workload check {_EXAMPLE}", tmp_path).stdout
+    assert "without driver" in shown
+    assert "daily-revenue" in shown
