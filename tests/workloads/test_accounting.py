@@ -115,6 +115,8 @@ def test_rows_that_cannot_be_name_their_line_and_the_option(
 def test_a_table_without_a_needed_column_names_it_and_how_to_export_it(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"no column for processors .*alloccpus.*sacct -a -P -o"):
         _read(tmp_path, "JobID|Submit|Start|Elapsed\n1|1|2|3\n")
+    with pytest.raises(FormatError, match=r"no column for .*submit.* export it with: sacct -a -P"):
+        _read(tmp_path, "JobID    JobName  Submit\n-------- ------- ------\n101 a 5\n")
 
 
 def test_accounting_is_recognised_by_its_first_line(tmp_path: Path) -> None:

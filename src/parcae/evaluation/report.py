@@ -93,9 +93,10 @@ def headline(comparison: Comparison) -> str:
     Example: "srpt is better than fair: its average job completion time is 18% lower."
     """
     best = comparison.best()
-    caveat: str = comparison.world.caveat(comparison)
+    found = comparison.world.caveat(comparison)
+    caveat = found and f"{found[0].upper()}{found[1:]}. "
     if best is None or len(comparison.simulated) == 1:
-        return caveat and f"{caveat}."
+        return caveat.rstrip()
     first = comparison.policies[0].name
     measure = comparison.world.measure
     are_all = len(comparison.ranked()) == len(comparison.simulated)
@@ -116,7 +117,7 @@ def headline(comparison: Comparison) -> str:
         said = f"{best.name} is better than {first}: its {measure} is {shown} lower."
     else:
         said = f"It may be chance that {best.name} does better than {first}: run more to know."
-    return f"{caveat and f'{caveat}. '}{said} {comparison.world.winners(comparison)}".rstrip()
+    return f"{caveat}{said} {comparison.world.winners(comparison)}".rstrip()
 
 
 def how_sure(ratio: Estimate, of: str = "seeds") -> str:

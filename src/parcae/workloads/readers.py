@@ -159,8 +159,9 @@ def _kind_of_text(head: bytes) -> FileKind | None:
         return ALIBABA
     if {"job", "stage"} <= columns:
         return CSV
-    is_table = "jobid" in columns or any(column.startswith("submit") for column in columns)
-    return ACCOUNTING if is_table and len(columns) > 1 else None
+    # Without --parsable2, sacct separates columns by spaces: the reader says so.
+    is_sacct = "jobid" in columns or first.lower().startswith(b"jobid ")
+    return ACCOUNTING if is_sacct or any(name.startswith("submit") for name in columns) else None
 
 
 def who_reads(path: Path, not_format: str) -> str:

@@ -341,7 +341,7 @@ def test_where_the_simulation_misses_the_log_that_is_said_first() -> None:
     said = "in the log jobs waited 5,000 s on average, in the simulation under easy "
     assert comparison.notes()[0].startswith(f"Warning: {said}")
     assert comparison.warnings()[0].startswith(said)
-    assert headline(comparison).startswith(said)
+    assert headline(comparison).startswith(said.capitalize())
     jobs = _recorded()
     easy = run_policy(make_packing_policy("easy"), [jobs], PackingConfig.for_log(jobs))[0]
     true = compare_log(replace(jobs, waits=easy.start - jobs.arrival), ["easy"], part="all")
