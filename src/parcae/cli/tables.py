@@ -81,15 +81,16 @@ def check_tables(checked: Sequence[CheckedLog]) -> Iterator[Table]:
         [
             one.application,
             str(len(one.queries)),
-            *(f"{ratio:.3f}" for ratio in (one.ratio, one.constant, one.without_driver)),
+            *(f"{ratio:.3f}" for ratio in _ratios(one)),
         ]
         for one in checked
     ]
     caption = (
         "simulated / logged mean completion time: replayed with the log's own durations, order, "
-        "cores over time and driver time; at as many cores as there ever were; without the driver"
+        "cores over time and driver time; with drawn durations; at as many cores as there ever "
+        "were; without the driver"
     )
-    headings = ("application", "queries", "replayed", "constant cores", "without driver")
+    headings = ("application", "queries", "replayed", "drawn", "constant cores", "without driver")
     yield rows_table("The simulator beside the log", headings, rows, caption)
     queries = sorted(
         (query for one in checked for query in one.queries),
@@ -109,6 +110,10 @@ def check_tables(checked: Sequence[CheckedLog]) -> Iterator[Table]:
     headings = ("query", "log s", "simulated s", "ratio", "driver", "why they differ")
     caption = f"and {len(queries) - _LARGEST} more" if len(queries) > _LARGEST else ""
     yield rows_table("Queries, the largest difference first", headings, rows, caption)
+
+
+def _ratios(one: CheckedLog) -> tuple[float, ...]:
+    return one.ratio, one.drawn, one.constant, one.without_driver
 
 
 def _first(texts: Iterable[str]) -> str:

@@ -34,6 +34,8 @@ Int64Array = npt.NDArray[np.int64]
 
 #: A query whose simulated time differs by more than this from the logged one gets a reason.
 _DIFFERS = 0.05
+#: Number of replays with drawn durations.
+_DRAWN = 10
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class CheckedLog:
 
     `ratio` is the simulated mean completion time / the log's. The other ratios are those of replays
     that leave something out: slots that change (`constant`: as many as there ever were at once),
-    the driver's time, both.
+    the driver's time, both; and (`drawn`) the mean of ten whose tasks draw their durations from
+    those of their stage, as predictions do.
     """
 
     application: str
@@ -69,6 +72,7 @@ class CheckedLog:
     constant: float
     without_driver: float
     without_both: float
+    drawn: float
 
     def to_json(self) -> dict[str, Any]:
         """The ratios, and the queries with times in seconds."""
@@ -78,6 +82,7 @@ class CheckedLog:
             "at_constant_cores": self.constant,
             "without_driver_time": self.without_driver,
             "without_both": self.without_both,
+            "drawn_durations": self.drawn,
             "queries": [
                 {
                     "name": query.name,
@@ -126,7 +131,7 @@ def _applications(logged: LoggedRuns) -> Iterator[_Replayed]:
         start_ms = runs[0].submission_ms
         slots = tuple((ms - start_ms, change) for ms, change in runs[0].slots)
         logged_ms = np.array([run.end_ms - run.submission_ms for run in runs], np.int64)
-        yield _Replayed(name, runs, _workload(runs), slots, logged_ms)
+        yield _Replayed(name, runs, replayed_workload(runs), slots, logged_ms)
 
 
 def _checked(one: _Replayed) -> CheckedLog:
@@ -145,6 +150,7 @@ def _checked(one: _Replayed) -> CheckedLog:
         ratio(replay(one.workload, _constant(one.slots))),
         ratio(replay(bare, one.slots)),
         ratio(replay(bare, _constant(one.slots))),
+        float(np.mean([ratio(replay(one.workload, one.slots, seed)) for seed in range(_DRAWN)])),
     )
 
 
@@ -174,7 +180,7 @@ def _driver_ms(run: JobRun) -> int:
     return run.tail_ms + sum(stage.gap_ms for stage in run.stages)
 
 
-def _workload(runs: Sequence[JobRun]) -> Workload:
+def replayed_workload(runs: Sequence[JobRun]) -> Workload:
     """The runs with the durations that a replay needs, in order of launch."""
     start_ms = runs[0].submission_ms
     jobs = []
@@ -195,16 +201,18 @@ def _workload(runs: Sequence[JobRun]) -> Workload:
     return Workload("log", tuple(jobs))
 
 
-def replay(workload: Workload, slots: Slots, seed: int = 0) -> Int64Array:
-    """Completion times in ms of a workload's recorded jobs, on these slots."""
+def replay(workload: Workload, slots: Slots, seed: int | None = None) -> Int64Array:
+    """Completion times in ms of a workload's recorded jobs, on these slots; with a seed, tasks draw
+    their durations.
+    """
     config = SimulationConfig(
         world=WorldName.CORES,
         num_executors=max(1, *accumulate(change for _, change in slots)),
-        durations=DurationMode.LISTED,
+        durations=DurationMode.LISTED if seed is None else DurationMode.SAMPLED,
         slots=slots,
     )
     arrivals = np.array([job.arrival_ms for job in workload.jobs], np.int64)
     sequence = JobSequence(workload, np.arange(len(arrivals)), arrivals)
     policy = OrderPolicy("as logged", OrderKind.FIFO_SPARK_JOBS, plan_tables())
-    trace = simulate(sequence, policy, config, seed)
+    trace = simulate(sequence, policy, config, seed or 0)
     return trace.completion_ms - trace.arrival_ms
