@@ -132,7 +132,8 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
     assert (tmp_path / "gantt.png").read_bytes().startswith(b"\x89PNG")
     done = run(f"parcae compare-logs {log} {log} --key spark.jobGroup.id --json", tmp_path)
     comparison = json.loads(done.stdout)
-    assert set(comparison) == {"logs", "ratio", "names", "unmatched", "not_compared", "notes"}
+    groups = {"names", "users", "unmatched", "not_compared"}
+    assert set(comparison) == {"logs", "ratio", "notes", *groups}
     assert (comparison["ratio"]["mean"], comparison["logs"]["B"]["num_jobs"]) == (1.0, 18)
 
 

@@ -58,7 +58,7 @@ def test_logs_are_resampled_and_grow(tmp_path: Path) -> None:
     for growth in (1, 2):
         ran(
             "parcae size logs --cores 2 --policies fair --seeds 2 --processes 1 "
-            f"--growth {growth} --json s.json",
+            f"--arrivals recorded --growth {growth} --json s.json",
             tmp_path,
         )
         result = json.loads((tmp_path / "s.json").read_text())
@@ -66,6 +66,12 @@ def test_logs_are_resampled_and_grow(tmp_path: Path) -> None:
         assert result["settings"]["block"] == 5
         loads.append(result["load"]["2"])
     assert loads[1] == pytest.approx(2 * loads[0], rel=1e-3)
+    # The log is one session, so that is what is played where nothing else is asked for.
+    command = "parcae size logs --cores 2 --policies fair --seeds 2 --processes 1 --growth 3"
+    done = ran(f"{command} --json s.json", tmp_path)
+    settings = json.loads((tmp_path / "s.json").read_text())["settings"]
+    assert (settings["arrivals"], settings["drawn_arrivals"]) == ("sessions", "sessions:3")
+    assert "arrivals sessions:3" in done.stdout
 
 
 def test_faults_make_jobs_longer_at_every_size(tmp_path: Path) -> None:

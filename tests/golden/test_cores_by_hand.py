@@ -5,7 +5,7 @@ A change here is a change of results: note it in the changelog.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from parcae.cluster.state import POOL
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.metrics import arrived, jct_ms
 from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode
 from parcae.workloads.workload import JobSequence, Workload
@@ -122,6 +123,31 @@ def test_a_minimum_share_goes_before_weights(min_share: int, completion_ms: list
         sequence, OrderPolicy("pools", OrderKind.POOLS, tables), config_of(3), 1, record=True
     )
     assert trace.completion_ms.tolist() == completion_ms
+
+
+def test_the_next_job_of_a_session_comes_a_pause_after_the_last_one_has_ended() -> None:
+    # One core, first come, two sessions: jobs 0, 2 and 3, and jobs 1 and 4, which arrive at 0 and
+    # 1. Job 0 ends at 4, so job 2 comes at 6; job 1 has run from 4 to 9 and then job 2 to 10. Job 4
+    # comes at once, at 9, and runs from 10 to 13. Job 3 comes at 13, when job 4 ends: arrivals are
+    # first, and the core is free a moment later.
+    specs = [[[4]], [[5]], [[1]], [[2]], [[3]]]
+    sequence = replace(
+        _arriving(*((row, tasks, []) for row, tasks in enumerate(specs))),
+        arrival_ms=np.array([0, 1, 1, 1, 1]),
+        follows=np.array([-1, -1, 0, 2, 1]),
+        pause_ms=np.array([0, 0, 2, 3, 0]),
+    )
+    trace = simulate(sequence, _policy(OrderKind.FIFO), config_of(1), 1, record=True)
+    assert starts(trace) == [(0, 0, 0), (4, 1, 0), (9, 2, 0), (10, 4, 0), (13, 3, 0)]
+    assert trace.arrival_ms.tolist() == [0, 1, 6, 13, 9]
+    assert trace.completion_ms.tolist() == [4, 9, 10, 15, 13]
+    cut = simulate(sequence, _policy(OrderKind.FIFO), _ending(config_of(1), 8), 1)
+    assert arrived(cut).tolist() == [True, True, True, False, False]
+    assert jct_ms(cut).tolist() == [4, 7, 2, 0, 0]
+
+
+def _ending(config: SimulationConfig, end_ms: int) -> SimulationConfig:
+    return config.model_copy(update={"end_ms": end_ms})
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,7 @@ from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import Mode, PoolSpec
 from parcae.workloads.workload import JobSequence, Workload
-from tests.oracle.spark_world import Job, Pool, World, fair_key
+from tests.oracle.spark_world import Job, Pool, RandomSet, World, fair_key
 from tests.oracle.spark_world import Stage as OracleStage
 
 KINDS = {
@@ -60,11 +61,30 @@ def job_spec(
 
 
 def sequence_of(jobs: Sequence[Job]) -> JobSequence:
-    """The jobs, which arrive in the order of their positions."""
+    """The jobs, which arrive in the order of their positions, or follow one another."""
     specs = tuple(job_spec(f"job-{i:03d}", job.task_ms, job.edges) for i, job in enumerate(jobs))
     arrivals = np.array([job.arrival_ms for job in jobs], np.int64)
     assert (np.diff(arrivals) >= 0).all()
-    return JobSequence(Workload("set", specs), np.arange(len(jobs)), arrivals)
+    follows = [-1 if job.follows is None else job.follows for job in jobs]
+    return JobSequence(
+        Workload("set", specs),
+        np.arange(len(jobs)),
+        arrivals,
+        follows=np.array(follows),
+        pause_ms=np.array([job.pause_ms for job in jobs]),
+    )
+
+
+def in_sessions(drawn: RandomSet, rng: random.Random) -> RandomSet:
+    """Some jobs arrive after the end of another; the others at their times."""
+    free = list(range(len(drawn.jobs)))
+    for position, job in enumerate(drawn.jobs):
+        before = [other for other in free if other < position]
+        if before and rng.random() < 0.8:
+            job.follows = rng.choice(before)
+            job.pause_ms = rng.choice([0, 0, 1, 10, 50])
+            free.remove(job.follows)
+    return drawn
 
 
 def config_of(cores: int) -> SimulationConfig:

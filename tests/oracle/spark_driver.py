@@ -50,7 +50,8 @@ class DrivenWorld(World):
             self.push(time_ms, "cores", change)
 
     def push(self, time: int, kind: str, what: Any) -> None:
-        number = next(self.numbers) + _FIRST.get(kind, 0) * _MANY
+        number = what if kind == "arrive" else next(self.numbers)
+        number += _FIRST.get(kind, 0) * _MANY
         heapq.heappush(self.events, (time, number, kind, what))
 
     def fire(self, now: int, kind: str, what: Any) -> None:
@@ -64,6 +65,7 @@ class DrivenWorld(World):
             self.runnable.append(what)
         elif kind == "result":
             self.completion_ms[what] = now
+            self.go_on(now, what)
         elif kind == "cores":
             self.target += what
             self.free += max(0, self.target - self.up)
@@ -85,8 +87,11 @@ class DrivenWorld(World):
                 self.parents_ended(now, child)
         tail_ms = self.drivers[stage.job].tail_ms
         self.done.add(stage.id)
-        if tail_ms and all(other.id in self.done for other in siblings):
-            self.push(now + tail_ms, "result", stage.job)
+        if all(other.id in self.done for other in siblings):
+            if tail_ms:
+                self.push(now + tail_ms, "result", stage.job)
+            else:
+                self.go_on(now, stage.job)
 
     def parents_ended(self, now: int, stage: Stage) -> None:
         gap_ms = self.drivers[stage.job].gap_ms[stage.index]

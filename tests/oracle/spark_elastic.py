@@ -80,12 +80,11 @@ class ElasticWorld(World):
 
     def push(self, time: int, kind: str, what: Any) -> None:
         rank = {"arrive": _ARRIVE, "up": _UP, "check": _CHECK}.get(kind, _OTHER)
-        number = what if kind == "up" else next(self.numbers)
+        number = what if kind in ("arrive", "up") else next(self.numbers)
         heapq.heappush(self.events, (time, (rank, number), kind, what))  # type: ignore[misc]
 
     def run(self) -> list[int]:
-        for number, job in enumerate(self.jobs):
-            self.push(job.arrival_ms, "arrive", number)
+        self.begin()
         self.push(0, "check", None)
         while any(completion is None for completion in self.completion_ms):
             now, _, kind, what = heapq.heappop(self.events)
@@ -98,8 +97,7 @@ class ElasticWorld(World):
 
     def fire(self, now: int, kind: str, what: Any) -> None:
         if kind == "arrive":
-            for stage in self.parentless_depth_first(what):
-                self.push(now, "reveal", stage)
+            self.arrive(now, what)
         elif kind == "reveal":
             self.reveal(what)
             self.initializing = False
@@ -114,7 +112,7 @@ class ElasticWorld(World):
             self.check(now)
             self.push(now + 100, "check", None)
         else:
-            self.reveal_children(what)
+            self.finish_stage(now, what)
 
     def offer(self, now: int) -> None:
         self.runnable = [stage for stage in self.runnable if stage.pending]

@@ -133,7 +133,8 @@ class FaultyWorld(World):
             self.push_first(self.rules.check_ms, (_CHECK, 0), "check", None)
 
     def push(self, time: int, kind: str, what: Any) -> None:
-        self.push_first(time, (0 if kind == "arrive" else _OTHER, 0), kind, what)
+        rank = (0, what) if kind == "arrive" else (_OTHER, 0)
+        self.push_first(time, rank, kind, what)
 
     def push_first(self, time: int, rank: tuple[int, int], kind: str, what: Any) -> None:
         heapq.heappush(self.events, (time, (*rank, next(self.numbers)), kind, what))  # type: ignore[misc]

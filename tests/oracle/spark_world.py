@@ -37,9 +37,13 @@ tell apart: one `done` event or one event a child (the rules' text has one); mea
 exact fractions; jobs that are not sorted by arrival and edges from a higher to a lower stage
 number (it has neither).
 
-Beyond the file: stage tiers, job limits, weights, deadlines, stages that are Spark jobs of their
-own, FAIR inside a pool, and any order inside pools and priorities (see `Job`, `Pool`, `ORDERS`,
-`among_tenants`).
+Sessions: a job that follows another arrives `pause_ms` after it, counted from the event `done` of
+that job's last stage, before all other events of its time; jobs that arrive together do so by
+position. A job's number, which orders compare, is that of its arrival, and so are its stages'.
+
+Beyond the file: sessions, stage tiers, job limits, weights, deadlines, stages that are Spark jobs
+of their own, FAIR inside a pool, and any order inside pools and priorities (see `Job`, `Pool`,
+`ORDERS`, `among_tenants`).
 """
 
 from __future__ import annotations
@@ -85,6 +89,8 @@ class Job:
     stage_tiers: list[float] | None = None
     priority: int = 0  # counts under `among_tenants` only
     deadline_ms: int | None = None
+    follows: int | None = None  # the position of the job after whose end it arrives
+    pause_ms: int = 0
 
 
 @dataclass
@@ -93,13 +99,14 @@ class Stage:
 
     job: int
     index: int
-    id: int  # counted over all jobs, as Spark does: the stages of earlier positions first
     task_ms: list[int]
     parents: set[int]
     children: set[int]
     started: int = 0
     running: int = 0
     ended: int = 0
+    is_done: bool = False
+    id: int = -1  # counted over all jobs as they arrive, as Spark does
     spark_job: int = -1  # under adaptive execution: in order of becoming runnable first
 
     @functools.cached_property
@@ -123,14 +130,16 @@ class World:
     stages: list[list[Stage]] = field(default_factory=list)
     runnable: list[Stage] = field(default_factory=list)
     completion_ms: list[int | None] = field(default_factory=list)
-    events: list[tuple[int, int, str, Any]] = field(default_factory=list)
+    events: list[tuple[int, Any, str, Any]] = field(default_factory=list)
+    number: dict[int, int] = field(default_factory=dict)  # of the jobs that arrived, by position
+    arrived_ms: dict[int, int] = field(default_factory=dict)
     trace: list[tuple[int, int, int]] = field(default_factory=list)  # every start: (ms, job, stage)
 
     def __post_init__(self) -> None:
         self.free = self.cores
         self.numbers = itertools.count()
         self.spark_jobs = itertools.count()
-        ids = itertools.count()
+        self.ids = itertools.count()
         for number, job in enumerate(self.jobs):
             parents: list[set[int]] = [set() for _ in job.task_ms]
             children: list[set[int]] = [set() for _ in job.task_ms]
@@ -139,9 +148,7 @@ class World:
                 children[parent].add(child)
             self.stages.append(
                 [
-                    self.make_stage(
-                        number, index, next(ids), tasks, parents[index], children[index]
-                    )
+                    self.make_stage(number, index, tasks, parents[index], children[index])
                     for index, tasks in enumerate(job.task_ms)
                 ]
             )
@@ -174,7 +181,9 @@ class World:
         return max(count, 0)
 
     def push(self, time: int, kind: str, what: Any) -> None:
-        heapq.heappush(self.events, (time, next(self.numbers), kind, what))
+        # An arrival goes before all else of its time, in the order of positions.
+        order = (0, what) if kind == "arrive" else (1, next(self.numbers))
+        heapq.heappush(self.events, (time, order, kind, what))
 
     def parentless_depth_first(self, job: int) -> list[Stage]:
         stages = self.stages[job]
@@ -196,8 +205,7 @@ class World:
         return found
 
     def run(self) -> list[int]:
-        for number, job in enumerate(self.jobs):
-            self.push(job.arrival_ms, "arrive", number)
+        self.begin()
         while self.events and not self.is_over():
             now, _, kind, what = heapq.heappop(self.events)
             self.fire(now, kind, what)
@@ -206,20 +214,43 @@ class World:
             raise ValueError("the order stalls the cluster: some job can never end")
         return [completion for completion in self.completion_ms if completion is not None]
 
+    def begin(self) -> None:
+        for number, job in enumerate(self.jobs):
+            if job.follows is None:
+                self.push(job.arrival_ms, "arrive", number)
+
     def is_over(self) -> bool:
         """Whether the run ends although events are left."""
         return False
 
     def fire(self, now: int, kind: str, what: Any) -> None:
         if kind == "arrive":
-            for stage in self.parentless_depth_first(what):
-                self.push(now, "reveal", stage)
+            self.arrive(now, what)
         elif kind == "reveal":
             self.reveal(what)
         elif kind == "end":
             self.end_task(now, what)
         else:
-            self.reveal_children(what)
+            self.finish_stage(now, what)
+
+    def arrive(self, now: int, job: int) -> None:
+        self.number[job] = len(self.number)
+        self.arrived_ms[job] = now
+        for stage in self.stages[job]:
+            stage.id = next(self.ids)
+        for stage in self.parentless_depth_first(job):
+            self.push(now, "reveal", stage)
+
+    def finish_stage(self, now: int, ended: Stage) -> None:
+        self.reveal_children(ended)
+        ended.is_done = True
+        if all(stage.is_done for stage in self.stages[ended.job]):
+            self.go_on(now, ended.job)
+
+    def go_on(self, now: int, ended: int) -> None:
+        for number, job in enumerate(self.jobs):
+            if job.follows == ended:
+                self.push(now + job.pause_ms, "arrive", number)
 
     def end_task(self, now: int, stage: Stage) -> None:
         self.free += 1
@@ -265,7 +296,7 @@ def fair_key(running: int, min_share: int, weight: float, name: str) -> tuple[An
 
 
 def fifo(world: World, stage: Stage) -> tuple[Any, ...]:
-    return (stage.job, stage.index)
+    return (world.number[stage.job], stage.index)
 
 
 def fifo_spark_jobs(world: World, stage: Stage) -> tuple[Any, ...]:
@@ -273,7 +304,7 @@ def fifo_spark_jobs(world: World, stage: Stage) -> tuple[Any, ...]:
 
 
 def fair(world: World, stage: Stage) -> tuple[Any, ...]:
-    return (world.running_of_job(stage.job), f"job-{stage.job:03d}", stage.index)
+    return (world.running_of_job(stage.job), f"job-{world.number[stage.job]:03d}", stage.index)
 
 
 def fair_pools(world: World, stage: Stage) -> tuple[Any, ...]:
@@ -282,22 +313,23 @@ def fair_pools(world: World, stage: Stage) -> tuple[Any, ...]:
     outside = fair_key(world.running_of_pool(name), pool.min_share, pool.weight, name)
     if pool.mode == "FAIR":
         return (outside, fair_key(stage.running, 0, 1, f"TaskSet_{stage.id}.0"))
-    return (outside, (stage.job, stage.index))
+    return (outside, (world.number[stage.job], stage.index))
 
 
 def sjf(world: World, stage: Stage) -> tuple[Any, ...]:
-    return (world.work_of_job(stage.job), stage.job, stage.index)
+    return (world.work_of_job(stage.job), world.number[stage.job], stage.index)
 
 
 def srpt(world: World, stage: Stage) -> tuple[Any, ...]:
-    return (world.unstarted_work_of_job(stage.job), stage.job, stage.index)
+    return (world.unstarted_work_of_job(stage.job), world.number[stage.job], stage.index)
 
 
 def edf(world: World, stage: Stage) -> tuple[Any, ...]:
     job = world.jobs[stage.job]
     if job.deadline_ms is None:  # after all that have one, least remaining work first
         return (1, *srpt(world, stage))
-    return (0, job.arrival_ms + job.deadline_ms, stage.job, stage.index)
+    due_ms = world.arrived_ms[stage.job] + job.deadline_ms
+    return (0, due_ms, world.number[stage.job], stage.index)
 
 
 def orders(world: World, stage: Stage) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from tests.oracle.cores_runs import (
     among_tenants,
     config_of,
     deadline_table,
+    in_sessions,
     orders_key,
     policy_of,
     random_seeds,
@@ -47,6 +48,16 @@ def _assert_as_the_oracle(drawn: RandomSet, seed: int, policy: object, order: ob
 def test_random_sets_start_every_task_when_the_oracle_does(order: str, seeds: range) -> None:
     for seed in seeds:
         drawn = random_set(random.Random(seed))
+        _assert_as_the_oracle(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
+
+
+@pytest.mark.parametrize("order", sorted(KINDS))
+@random_seeds
+def test_jobs_of_sessions_arrive_when_those_before_them_have_ended(
+    order: str, seeds: range
+) -> None:
+    for seed in seeds:
+        drawn = in_sessions(random_set(random.Random(seed), 12), random.Random(seed))
         _assert_as_the_oracle(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
 
 

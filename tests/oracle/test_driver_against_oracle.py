@@ -11,7 +11,14 @@ import pytest
 from parcae.simulation.simulator import simulate
 from parcae.workloads.job import DriverTime, JobSpec
 from parcae.workloads.workload import JobSequence
-from tests.oracle.cores_runs import config_of, policy_of, random_seeds, sequence_of, starts
+from tests.oracle.cores_runs import (
+    config_of,
+    in_sessions,
+    policy_of,
+    random_seeds,
+    sequence_of,
+    starts,
+)
 from tests.oracle.spark_driver import Driver, random_changes, random_drivers, simulate_driven
 from tests.oracle.spark_world import random_set
 
@@ -37,6 +44,8 @@ def test_the_driver_and_the_cores_are_those_of_the_oracle(order: str, seeds: ran
     for seed in seeds:
         rng = random.Random(seed)
         drawn = random_set(rng)
+        if seed % 2:
+            in_sessions(drawn, random.Random(seed))
         drivers = random_drivers(rng, drawn.jobs)
         changes = random_changes(rng, drawn.cores)
         # Without changes the cores are there from the start, as on any fixed cluster.

@@ -17,6 +17,7 @@ from tests.oracle.cores_runs import (
     KINDS,
     GivenOrders,
     config_of,
+    in_sessions,
     orders_key,
     policy_of,
     random_seeds,
@@ -63,6 +64,8 @@ def test_random_sets_on_elastic_clusters_start_every_task_when_the_oracle_does(
     for seed in seeds:
         rng = random.Random(seed)
         allocation, drawn = random_allocation(rng, random_set(rng))
+        if seed % 2:
+            in_sessions(drawn, rng)
         policy = policy_of(order, drawn.jobs, drawn.pools)
         _assert_as_the_oracle(allocation, drawn, seed, policy, order)
 

@@ -14,6 +14,7 @@ from tests.oracle.cores_runs import (
     KINDS,
     GivenOrders,
     config_of,
+    in_sessions,
     orders_key,
     policy_of,
     random_seeds,
@@ -96,6 +97,8 @@ def test_random_faults_are_those_of_the_oracle(kind: str) -> None:
     for seed in range(40):
         rng = random.Random(seed)
         drawn = random_set(rng)
+        if seed % 2:
+            in_sessions(drawn, random.Random(seed))
         rules = _random_rules(rng, kind)
         order = sorted(KINDS)[seed % len(KINDS)]
         policy = policy_of(order, drawn.jobs, drawn.pools)

@@ -292,11 +292,14 @@ class LearnResult:
 
 
 def default_arrivals(workload: Workload) -> str:
-    """Arrivals like those of the logs: Poisson with the same mean rate while jobs arrive.
+    """Arrivals like those of the logs: as many sessions, or Poisson with the same mean rate while
+    jobs arrive.
 
     Nights and other breaks do not count (`without_breaks`). A batch if the jobs have fewer than two
     different arrivals in the logs.
     """
+    if workload.num_sessions:
+        return f"sessions:{workload.num_sessions}"
     if ARRIVALS_IN_LOGS in workload.provenance:
         return workload.provenance[ARRIVALS_IN_LOGS]
     arrival_ms = [job.arrival_ms for job in workload.jobs if job.arrival_ms is not None]

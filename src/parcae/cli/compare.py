@@ -15,18 +15,19 @@ from parcae.base.options import option
 from parcae.cli.checks import names_in
 from parcae.cli.commands import command
 from parcae.cli.options import (
-    ARRIVALS,
     DEADLINES,
     DRAWN_JOBS,
     FOR_ELASTIC,
     JSON_FILE,
     MOST,
+    PLAYED_ARRIVALS,
     PROCESSES,
     SEED_START,
     WORKLOAD,
     Options,
     SimulatedClusterOptions,
     number_of_jobs,
+    usual_arrivals,
     write_each,
 )
 from parcae.cli.progress import counting
@@ -49,7 +50,7 @@ class RunOptions(Options):
     """The runs on which policies are compared."""
 
     jobs: int | None = DRAWN_JOBS
-    arrivals: str = ARRIVALS
+    arrivals: str | None = PLAYED_ARRIVALS
     deadlines: Path | None = DEADLINES
     seeds: int = option(20, "Number of seeds; all policies run on each of them.", ge=2, le=MOST)
     seed_start: int = SEED_START
@@ -148,11 +149,12 @@ def compare(
     output.check_tables()
     config = cluster.config(elastic=elastic)
     loaded = cluster.load(workload, runs.deadlines)
-    num_jobs = number_of_jobs(runs.jobs, runs.arrivals, loaded)
+    arrivals = runs.arrivals or usual_arrivals(loaded)
+    num_jobs = number_of_jobs(runs.jobs, arrivals, loaded)
     names = DEFAULT_POLICIES[config.world.value] if policies is None else policies
     with _naming_kept(runs.keep), counting("simulating", has_counts=True) as progress:
         comparison = compare_policies(
-            ClusterWorld(loaded, config, runs.arrivals, num_jobs),
+            ClusterWorld(loaded, config, arrivals, num_jobs),
             names_in(names),
             num_seeds=runs.seeds,
             seed_start=runs.seed_start,

@@ -20,7 +20,7 @@ from parcae.workloads import tables
 from parcae.workloads.archive import load_workload
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.durations import MOST_EXECUTORS
-from parcae.workloads.workload import Workload
+from parcae.workloads.workload import ArrivalProcess, Workload
 
 #: Largest number of jobs, seeds, runs and the like in an option: more is a slip of the hand.
 MOST = 1_000_000
@@ -44,8 +44,8 @@ JSON_FILE = option(None, "Write the result as JSON to this file.", "--json", che
 JOBS = option(20, "Number of jobs in a run.", "--jobs", ge=1, le=MOST)
 DRAWN_JOBS = option(
     None,
-    "Number of jobs in a run. (default: all recorded jobs with --arrivals recorded, else "
-    f"{_NUM_DRAWN})",
+    "Number of jobs in a run. (default: all recorded jobs with --arrivals recorded or sessions, "
+    f"else {_NUM_DRAWN})",
     "--jobs",
     ge=1,
     le=MOST,
@@ -53,7 +53,13 @@ DRAWN_JOBS = option(
 ARRIVALS = option(
     "batch",
     "batch (all at time 0) | poisson:25s (mean gap) | bursts:25s | load:0.85 (offered load) | "
-    "recorded (as in the log) | trace:0.85 (pieces of the log, at this load)",
+    "recorded (as in the log) | trace:0.85 (pieces of the log, at this load) | sessions (as in the "
+    "log, each job a pause after the last one's end) | sessions:4 | sessions:load:0.85",
+    "--arrivals",
+)
+PLAYED_ARRIVALS = option(
+    None,
+    f"{ARRIVALS.description} (default: sessions where the log is one of sessions, else batch)",
     "--arrivals",
 )
 DEADLINES = option(
@@ -288,7 +294,15 @@ def number_of_jobs(jobs: int | None, arrivals: str, workload: Workload) -> int:
     """The number of jobs in a run: as given, or all recorded jobs, or 20."""
     if jobs is not None:
         return jobs
-    return len(workload.jobs) if arrivals == "recorded" else _NUM_DRAWN
+    is_log = ArrivalProcess.parse(arrivals).replays(workload)
+    return len(workload.jobs) if is_log else _NUM_DRAWN
+
+
+def usual_arrivals(workload: Workload, otherwise: str = "batch") -> str:
+    """The arrivals where none are given: those of the log if it is one of sessions."""
+    if not workload.num_sessions:
+        return otherwise
+    return "sessions" if workload.is_recorded else f"sessions:{workload.num_sessions}"
 
 
 def with_deadlines(workload: Workload, path: Path | None) -> Workload:

@@ -16,11 +16,11 @@ from parcae.base.options import argument, option
 from parcae.cli.checks import names_in
 from parcae.cli.commands import Only, Values, command
 from parcae.cli.options import (
-    ARRIVALS,
     DEADLINES,
     DRAWN_JOBS,
     FOR_ELASTIC,
     JOB_SET,
+    PLAYED_ARRIVALS,
     POLICY,
     SEED,
     SET,
@@ -28,6 +28,7 @@ from parcae.cli.options import (
     Options,
     SimulatedClusterOptions,
     number_of_jobs,
+    usual_arrivals,
 )
 from parcae.cluster.state import World
 from parcae.cluster.trace import Trace
@@ -118,7 +119,7 @@ class DrawOptions(Options):
     """How the jobs of the run are drawn, or the file that says which jobs arrive when."""
 
     jobs: int | None = DRAWN_JOBS
-    arrivals: str = ARRIVALS
+    arrivals: str | None = PLAYED_ARRIVALS
     deadlines: Path | None = DEADLINES
     seed: int = SEED
     job_set: Path | None = JOB_SET
@@ -248,13 +249,14 @@ def _run_drawn(
 ) -> Iterator[PlayedRun]:
     """Run jobs that are drawn from a workload; `record` keeps every task in the traces."""
     workload = cluster.load(source, draw.deadlines)
-    num_jobs = number_of_jobs(draw.jobs, draw.arrivals, workload)
-    sequence = workload.draw(num_jobs, draw.arrivals, config, seed=draw.seed)
+    arrivals = draw.arrivals or usual_arrivals(workload)
+    num_jobs = number_of_jobs(draw.jobs, arrivals, workload)
+    sequence = workload.draw(num_jobs, arrivals, config, seed=draw.seed)
     # All policies of the world that need no tuning.
     of_world = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
     every = ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
     names = policy_names(policy, every)
-    resolved = resolve_policies(workload, names, config, draw.arrivals, num_jobs)
+    resolved = resolve_policies(workload, names, config, arrivals, num_jobs)
     if warning := delay_warning(workload, config):
         typer.echo(f"warning: {warning}", err=True)
     # The metrics of executor classes need the record, too.
@@ -265,6 +267,7 @@ def _run_drawn(
             "world": config.world.value,
             "durations": config.durations.value,
             "seed": draw.seed,
+            "arrivals": arrivals,
             **run_json(trace, sequence),
         }
         yield PlayedRun(0, result, trace)
@@ -348,6 +351,7 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
 
 #: What a line says of some runs only, by the figure that these have.
 _MORE_FIGURES = {
+    "arrivals": ", arrivals {arrivals}",
     "memory_fragmentation": "   {memory_fragmentation:.1%} of the memory unused",
     "deadlines": "   {missed_deadline_share:.1%} of {deadlines} deadlines missed",
     "faults": ", {faults[failed]} attempts failed, {faults[lost_executors]} executors lost with "

@@ -22,6 +22,7 @@ from parcae.cli.options import (
     Options,
     SimulatedClusterOptions,
     core_range,
+    usual_arrivals,
     with_deadlines,
     with_range,
     write_each,
@@ -66,11 +67,15 @@ class GoalOptions(Options):
 class ArrivalOptions(Options):
     """The runs that are played at every size."""
 
-    arrivals: str = option(
-        "recorded",
-        "recorded (resampled in blocks) | poisson:25s (mean gap) | bursts:25s | batch",
+    arrivals: str | None = option(
+        None,
+        "recorded (resampled in blocks) | sessions, sessions:4 (each job a pause after the last "
+        "one's end) | poisson:25s (mean gap) | bursts:25s | batch (default: sessions where the log "
+        "is one of sessions, else recorded)",
     )
-    growth: float = option(1.0, "Divide the gaps between jobs by this: 1.5 is 50% more.")
+    growth: float = option(
+        1.0, "Divide the gaps between jobs by this: 1.5 is 50% more. Of sessions there are more."
+    )
     jobs: int | None = option(
         None,
         "Number of jobs in a run. (default: as many as recorded, or 100 drawn ones)",
@@ -120,7 +125,7 @@ class SizeOutputOptions(Options):
 
 @command(
     Only(("search",), lambda given: given["target"] is not None, "with --target"),
-    Only(("block",), lambda given: given["arrivals"] == "recorded", "to recorded arrivals"),
+    Only(("block",), lambda given: given["arrivals"] in (None, "recorded"), "to recorded arrivals"),
     Only(("growth",), lambda given: given["arrivals"] != "batch", "to jobs that arrive over time"),
     FOR_ELASTIC,
 )
@@ -148,14 +153,14 @@ def size(
         sizes.picture_format(output.plot)
     if goal.deadlines is not None:
         read_deadlines(goal.deadlines)
-    workload = _read(source, recorded=runs.arrivals == "recorded")
+    workload = _read(source, recorded=runs.arrivals in (None, "recorded"))
     question = Question(
         with_deadlines(workload, goal.deadlines),
         fixed,
         tuple(names_in(goal.policies)),
         wanted,
         goal.price,
-        arrivals=runs.arrivals,
+        arrivals=runs.arrivals or usual_arrivals(workload, otherwise="recorded"),
         num_jobs=runs.jobs,
         block=runs.block,
         growth=runs.growth,

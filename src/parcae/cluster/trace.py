@@ -74,7 +74,8 @@ class Trace:
         policy: the policy's name.
         num_executors: number of executors of the cluster.
         job_names: name of every job's recurring job, in order of arrival.
-        arrival_ms: int64[num_jobs].
+        arrival_ms: int64[num_jobs]; with sessions, NEVER_MS (the largest int64) for a job whose
+            predecessor had not ended.
         completion_ms: int64[num_jobs]; NOT_COMPLETED if the run ended first.
         executed_ms: int64[num_jobs], executor time of the job's tasks that finished (work inflation
             included).
@@ -93,6 +94,8 @@ class Trace:
         held_ms: elastic clusters: core time that was held, that is of cores up or starting; None if
             the size was fixed.
         world: the rules by which executors were assigned; in the world of cores each is a core.
+        has_sessions: whether jobs arrived after others had ended, so that arrivals depend on the
+            policy; jobs are then in the order of the sequence.
     """
 
     policy: str
@@ -113,6 +116,7 @@ class Trace:
     faults: FaultCounts | None = None
     held_ms: int | None = None
     world: World = World.EXECUTORS
+    has_sessions: bool = False
 
     @property
     def unit(self) -> str:

@@ -471,7 +471,9 @@ def finished_jobs_of(comparison: Comparison, column: int) -> Iterator[FinishedJo
     """The jobs of every run under the policy at this place, as an objective sees them."""
     clocks = comparison.policies[column].runs["clock_ms"]
     runs = comparison.jobs.filter(pl.col("column") == column).partition_by("seed")
-    for clock_ms, jobs in zip(clocks, runs, strict=True):
+    for clock_ms, run in zip(clocks, runs, strict=True):
+        # In a session, a job may arrive before one that precedes it in the sequence.
+        jobs = run.sort("arrival_ms", maintain_order=True)
         deadlines = jobs["deadline_ms"].fill_null(math.inf).to_numpy()
         yield finished_jobs(
             jobs["arrival_ms"].to_numpy(),

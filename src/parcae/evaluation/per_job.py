@@ -13,13 +13,15 @@ from parcae.base.texts import printable
 from parcae.cluster.trace import DECISION_RECORD, NOT_COMPLETED, TASK_RECORD, Trace
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.who_pays import by_group
+from parcae.simulation.future import NEVER_MS
 
 
 def jobs_frame(trace: Trace) -> pl.DataFrame:
     """One row a job of a run, in order of arrival.
 
     Columns:
-        position: the job's row; job: the recurring job's name; arrival_ms;
+        position: the job's row; job: the recurring job's name;
+        arrival_ms: null for a job of a session whose predecessor had not ended;
         completion_ms, jct_ms: null where the run's end cut the job off;
         executed_ms: time that its tasks that finished took on cores.
     """
@@ -34,7 +36,10 @@ def jobs_frame(trace: Trace) -> pl.DataFrame:
         }
     )
     is_complete = pl.Series(trace.completion_ms != NOT_COMPLETED)
-    return frame.with_columns(pl.when(is_complete).then(pl.col("completion_ms", "jct_ms")))
+    return frame.with_columns(
+        pl.when(is_complete).then(pl.col("completion_ms", "jct_ms")),
+        pl.when(pl.col("arrival_ms") < NEVER_MS).then("arrival_ms"),
+    )
 
 
 def tasks_frame(trace: Trace) -> pl.DataFrame:

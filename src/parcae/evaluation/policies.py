@@ -34,7 +34,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import arrived, jct_ms
 from parcae.simulation.simulator import SimulatorBatch
 from parcae.workloads.pools import read_allocation
-from parcae.workloads.workload import TUNING_SEED_START, JobSequence, Workload
+from parcae.workloads.workload import TUNING_SEED_START, ArrivalProcess, JobSequence, Workload
 
 NUM_TUNING_SEEDS = 20
 
@@ -117,10 +117,12 @@ def tune(
     """Sweep a policy's parameters on the tuning seeds (Decima, section 7.1, baseline 5).
 
     Recorded arrivals give only one sequence. The sweep then draws jobs that arrive at the recorded
-    mean rate.
+    mean rate, or in as many sessions.
     """
     process = arrivals
-    if arrivals == "recorded":
+    if arrivals == "sessions" and workload.num_sessions:
+        process = f"sessions:{workload.num_sessions}"
+    elif ArrivalProcess.parse(arrivals).replays(workload):
         # Poisson arrivals with the recorded mean gap replace the recorded times.
         times = [job.arrival_ms or 0 for job in workload.jobs]
         gap_ms = (max(times) - min(times)) / max(1, len(times) - 1)

@@ -33,7 +33,7 @@ from parcae.simulation.faults import resolve_faults
 from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms, makespan_ms
 from parcae.simulation.simulator import simulate
 from parcae.workloads.describe import MEASURED_ALONE
-from parcae.workloads.workload import Workload
+from parcae.workloads.workload import ArrivalProcess, Workload
 
 #: Keys of a workload's provenance that only measurements of one job at a time have: those of
 #: benchmarks/spark/measure.py, and event logs in which hardly two jobs overlap.
@@ -100,6 +100,9 @@ def delay_warning(workload: Workload, config: SimulationConfig) -> str:
 
 def _load_warning(workload: Workload, config: SimulationConfig, arrivals: str) -> str:
     """A sentence if arrivals overload the cluster, or leave it almost idle; else no text."""
+    process = ArrivalProcess.parse(arrivals)
+    if process.is_closed:
+        return _session_warning(process, workload, config)
     load = offered_load(workload, config, arrivals)
     unit = "cores" if config.world is WorldName.CORES else "executors"
     if load < _IDLE:
@@ -115,6 +118,20 @@ def _load_warning(workload: Workload, config: SimulationConfig, arrivals: str) -
         f"arrivals bring {load:.2f} times the work that {config.total_executors} {unit} can do: "
         "the queue grows as long as jobs arrive, so averages depend on the number of jobs; take "
         "fewer arrivals or a larger cluster"
+    )
+
+
+def _session_warning(process: ArrivalProcess, workload: Workload, config: SimulationConfig) -> str:
+    """A sentence if there is one session, in which no two jobs ever meet; else no text."""
+    if process.replays(workload):
+        count = workload.num_sessions
+    else:
+        count = process.num_sessions(workload, config.total_executors, config.runs_vary)
+    if count != 1:
+        return ""
+    return (
+        "there is one session, whose jobs run one after another: no order of jobs can change "
+        "anything; give the number of sessions to expect, as in --arrivals sessions:4"
     )
 
 
@@ -333,7 +350,8 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
     """The recorded run of the first seed under every policy, and the lower bounds of its jobs.
 
     There are none if runs deviate from their profiles: they may be shorter than anything measured.
-    Nor are there any if an end cut off a run, since the bounds are those of all its jobs.
+    Nor are there any if an end cut off a run, since the bounds are those of all its jobs, or with
+    sessions, where arrivals depend on the policy.
     """
     world = comparison.world
     seed = comparison.settings["seeds"][0]
@@ -344,7 +362,8 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
         for name, policy in policies.items()
     }
     is_cut_off = not all(trace.is_complete for trace in traces.values())
-    if is_cut_off or (world.config.runs_vary and world.workload.has_spread):
+    is_longer = world.config.runs_vary and world.workload.has_spread
+    if is_cut_off or is_longer or sequence.has_sessions:
         return traces, None
     return traces, lower_bounds(sequence, world.config.total_executors)
 

@@ -185,10 +185,11 @@ class Question:
         policies: names as in `parcae policies`, for the world of cores.
         target: the target, or None.
         price: price of a core for an hour, in any currency.
-        arrivals: "recorded" (resampled in blocks), "batch", "poisson:25s" or "bursts:25s".
+        arrivals: "recorded" (resampled in blocks), "batch", "poisson:25s", "bursts:25s", "sessions"
+            or "sessions:4" (drawn from the workload's jobs).
         num_jobs: number of jobs in a run; None: all recorded jobs, or 100 drawn ones.
         block: recorded jobs in a block; None: see `parcae.workloads.workload.default_block`.
-        growth: how many times as many jobs arrive in the same time.
+        growth: how many times as many jobs arrive in the same time, or sessions there are.
         num_seeds: number of runs at every size.
         seed_start: seed of the first run.
         search: whether to search between the given sizes, by bisection.
@@ -259,7 +260,8 @@ class Question:
         """Number of jobs in a run."""
         if self.num_jobs is not None:
             return self.num_jobs
-        return self.recorded.num_jobs if self.arrivals == "recorded" else _DRAWN_JOBS
+        is_log = ArrivalProcess.parse(self.arrivals).replays(self.workload)
+        return self.recorded.num_jobs if is_log else _DRAWN_JOBS
 
     @property
     def block_length(self) -> int | None:
@@ -277,6 +279,9 @@ class Question:
         if self.arrivals == "recorded":
             return process_like(grown(self.recorded, self.growth).arrival_ms.tolist())
         process = ArrivalProcess.parse(self.arrivals)
+        if process.is_closed:
+            num_sessions = process.num_sessions(self.workload, self.config.total_executors)
+            return f"sessions:{max(1, round(num_sessions * self.growth))}"
         if process.kind == "batch" or self.growth == 1:
             return self.arrivals
         return f"{process.kind}:{max(0.001, process.value / self.growth):.3f}ms"
@@ -288,8 +293,10 @@ class Question:
             drawn = resampled(self.recorded, self.jobs_per_run, block, seed=seed)
         else:
             # No arrival process that is accepted depends on the cluster.
-            drawn = self.workload.draw(self.jobs_per_run, self.arrivals, self.config, seed=seed)
-        return grown(drawn, self.growth)
+            is_closed = ArrivalProcess.parse(self.arrivals).is_closed
+            arrivals = self.drawn_arrivals if is_closed else self.arrivals
+            drawn = self.workload.draw(self.jobs_per_run, arrivals, self.config, seed=seed)
+        return drawn if drawn.has_sessions else grown(drawn, self.growth)
 
     def to_json(self) -> dict[str, Any]:
         """Everything that is needed to repeat the runs."""
@@ -305,6 +312,7 @@ class Question:
             "target": None if self.target is None else str(self.target),
             "price": self.price,
             "arrivals": self.arrivals,
+            "drawn_arrivals": self.drawn_arrivals,
             "block": self.block_length,
             "growth": self.growth,
             "jobs": self.jobs_per_run,
@@ -319,7 +327,7 @@ class Question:
 
 def _check_arrivals(question: Question) -> None:
     process = ArrivalProcess.parse(question.arrivals)
-    if process.kind in ("load", "trace"):
+    if process.kind in ("load", "trace", "sessions:load"):
         raise ConfigError(
             f"--arrivals {question.arrivals}: a load refers to one size of the cluster, but the "
             "same jobs must arrive at every size; write the gap between jobs, as in poisson:25s"
@@ -671,9 +679,11 @@ def _reach(estimate: Estimate, target: Target) -> str:
 def sizing_table(sizing: Sizing) -> Table:
     """The sizing as a table for the terminal."""
     asked = sizing.question
+    is_closed = ArrivalProcess.parse(asked.arrivals).is_closed
+    arrivals = asked.drawn_arrivals if is_closed else asked.arrivals
     title = (
         f"{asked.workload.name}: {counted(asked.num_seeds, 'run')} of "
-        f"{counted(asked.jobs_per_run, 'job')}, arrivals {asked.arrivals}, growth {asked.growth:g}"
+        f"{counted(asked.jobs_per_run, 'job')}, arrivals {arrivals}, growth {asked.growth:g}"
     )
     rows = [_cells(sizing, result) for result in sizing.every]
     caption = "means over runs ± the farther end of their 95% interval"

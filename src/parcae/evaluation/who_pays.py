@@ -57,6 +57,9 @@ JOBS: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
+_TIMES = ("arrival_ms", "completion_ms")
+
+
 def paired_jobs(
     traces: Sequence[Trace],
     ideal_ms: FloatArray | None = None,
@@ -82,7 +85,8 @@ def paired_jobs(
         raise ConfigError("paired runs need at least one run")
     first = traces[0]
     for trace in traces:
-        same_times = np.array_equal(trace.arrival_ms, first.arrival_ms)
+        # In a session, jobs arrive after others have ended, under each policy at other times.
+        same_times = trace.has_sessions or np.array_equal(trace.arrival_ms, first.arrival_ms)
         if trace.job_names != first.job_names or not same_times:
             raise ConfigError(
                 f"the runs of {first.policy} and {trace.policy} are not of the same jobs"
@@ -95,12 +99,11 @@ def paired_jobs(
         "job": first.job_names,
         "pool": pools or no_one,
         "user": [user or None for user in users] or no_one,
-        "arrival_ms": np.asarray(first.arrival_ms, np.int64),
         "ideal_ms": unknown if ideal_ms is None else ideal_ms,
         "deadline_ms": unknown if deadline_ms is None else deadline_ms,
     }
     runs = [
-        pl.DataFrame({**of_jobs, "completion_ms": np.asarray(trace.completion_ms, np.int64)})
+        pl.DataFrame({**of_jobs, **{of: np.asarray(getattr(trace, of), np.int64) for of in _TIMES}})
         # The clock at the end of the run.
         .with_columns(column=pl.lit(column), clock_ms=pl.lit(int(trace.clock_ms)))
         for column, trace in enumerate(traces)

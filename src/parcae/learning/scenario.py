@@ -41,13 +41,14 @@ _LEAST_COST = 1e-9
 NUM_SEARCH_SEEDS = 256
 
 
-def check_arrivals(text: str) -> None:
-    """Check that a policy can be learned for these arrivals."""
+def check_arrivals(text: str, workload: Workload | None = None) -> None:
+    """Check that a policy can be learned for these arrivals (of a workload)."""
     # Every training run needs other arrivals.
-    if ArrivalProcess.parse(text).kind == "recorded":
+    process = ArrivalProcess.parse(text)
+    if process.kind == "recorded" or (workload is not None and process.replays(workload)):
         raise ConfigError(
-            "a policy cannot be learned on recorded arrivals, which are a single job sequence: use "
-            "random arrivals of a similar rate, e.g. poisson:25s or load:0.85"
+            f"a policy cannot be learned on {text} arrivals, which are a single job sequence: use "
+            "random arrivals of a similar rate, e.g. poisson:25s, load:0.85 or sessions:4"
         )
 
 
@@ -81,7 +82,7 @@ class Scenario:
     objective: Objective | ObjectiveFunction = Objective.AVERAGE_JCT
 
     def __post_init__(self) -> None:
-        check_arrivals(self.arrivals)
+        check_arrivals(self.arrivals, self.workload)
         if self.objective is missed_and_tardy and not self.workload.has_deadlines:
             raise ConfigError(NEEDS_DEADLINES)
 
@@ -172,13 +173,21 @@ class Runs:
         One run has more of them than another if its end cuts it off.
         """
         states = self.simulators.states
+        arrival_ms = self.sequences[run].arrival_ms
+        ideal_ms, deadline_ms = self._ideal_ms[run], self._deadline_ms[run]
+        if self.sequences[run].has_sessions:
+            # The state has jobs in the order in which they arrived.
+            arrival_ms = states.jobs.arrival_ms[run]
+            places = self.simulators.futures.sequence_row[run]
+            ideal_ms = ideal_ms[places]
+            deadline_ms = None if deadline_ms is None else deadline_ms[places]
         return finished_jobs(
-            self.sequences[run].arrival_ms,
+            arrival_ms,
             states.jobs.completion_ms[run],
             num_arrived=int(states.now.num_jobs[run, 0]),
             clock_ms=int(states.now.clock_ms[run, 0]),
-            ideal_ms=self._ideal_ms[run],
-            deadline_ms=self._deadline_ms[run],
+            ideal_ms=ideal_ms,
+            deadline_ms=deadline_ms,
         )
 
 

@@ -104,6 +104,11 @@ class SimulatedClient:
     tasks: list[tuple[int, int, int, int, int]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
+        if self.sequence.has_sessions:
+            raise ConfigError(
+                "a simulated client needs arrivals that are known, not sessions: give --arrivals "
+                "poisson:25s or load:0.85"
+            )
         self._seq = itertools.count(1)
         self._pushes = itertools.count()
         # Heap of running tasks: (end, push counter, task set, start).

@@ -6,6 +6,7 @@ import heapq
 import math
 from dataclasses import dataclass
 
+from parcae.base.errors import ConfigError
 from parcae.workloads.durations import Wave
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence
@@ -88,6 +89,11 @@ def lower_bounds(sequence: JobSequence, num_executors: int) -> Bounds:
     Example: two jobs of one 10 s task each on one executor have an average JCT of at least 15 s and
     a makespan of at least 20 s.
     """
+    if sequence.has_sessions:
+        raise ConfigError(
+            "bounds are for given arrivals, but those of sessions depend on the schedule: draw "
+            "arrivals, as in poisson:25s"
+        )
     arrival = [int(ms) for ms in sequence.arrival_ms]
     alone = {id(job): alone_ms(job, num_executors) for job in sequence.workload.jobs}
     work = {id(job): least_work_ms(job) for job in sequence.workload.jobs}

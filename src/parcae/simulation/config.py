@@ -277,7 +277,8 @@ def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) ->
     gap_ms = mean_gap_ms(workload, config, arrivals)
     if gap_ms == 0:
         return math.inf
-    if ArrivalProcess.parse(arrivals).kind in ("recorded", "trace"):
+    process = ArrivalProcess.parse(arrivals)
+    if process.kind == "trace" or process.replays(workload):
         work_ms = recorded_work_ms(workload, config.runs_vary)
     else:
         work_ms = workload.expected_work_ms(config.runs_vary)
@@ -287,7 +288,7 @@ def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) ->
 def mean_gap_ms(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
     """Return the mean time between arrivals in ms; 0 if all jobs arrive at once."""
     process = ArrivalProcess.parse(arrivals)
-    if process.kind != "recorded":
+    if not process.replays(workload):
         return process.mean_gap_ms(workload, config.total_executors, config.runs_vary)
     times = [job.arrival_ms or 0 for job in workload.jobs]
     return (max(times) - min(times)) / max(1, len(times) - 1)

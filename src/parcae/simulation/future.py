@@ -45,7 +45,8 @@ EVENTS = np.dtype(
         # The earliest of: next arrival, end of an idle slot or wake-up, fault, change of an elastic
         # cluster, end of the episode.
         ("next_other_ms", "i8"),
-        ("next_arrival", "i8"),  # index of the next job in the sequence
+        ("next_arrival", "i8"),  # row of the next job
+        ("num_expected", "i8"),  # with sessions: jobs that arrived, or whose arrival is known
         ("num_fired_arrivals", "i8"),  # arrivals after time 0; only those count as events
         ("num_moves", "i8"),  # executor moves so far
         ("num_tasks", "i8"),  # tasks started so far
@@ -79,6 +80,18 @@ class Timer(IntEnum):
 TIMER = np.dtype([("time_ms", "i8"), ("number", "i8"), ("what", "i8")], align=True)
 
 
+#: A job of a sequence with sessions (closed loops), by its place in the sequence.
+SESSION_JOB = np.dtype(
+    [
+        ("successor", "i8"),  # the job that follows a pause after its end; NO_JOB if none does
+        ("pause_ms", "i8"),  # the pause before the job
+        ("begin_ms", "i8"),  # its arrival; NEVER_MS if it follows another job
+        ("profile", "i8"),  # as `job_profile`
+        ("knowledge", "f8"),
+        ("first_factor", "i8"),  # the row of its first stage in `session_factors`
+    ],
+    align=True,
+)
 #: What goes wrong in the world of cores: parameters, times of the next events, and counts.
 FAULTS = np.dtype(
     [
@@ -214,6 +227,12 @@ class Future(NamedTuple):
     # Workloads with driver time in the world of cores; otherwise both are empty.
     timers: Any  # TIMER[num_stages + num_jobs]
     driver_row: Any  # int64[num_jobs], first row of the job's run in the workload's `driver`
+    # With sessions, jobs get their rows as they arrive: `job_profile`, `arrival_ms` and `knowledge`
+    # have the jobs that arrived, then those that are expected, by time; the rest is NEVER_MS.
+    # Without sessions these three tables are empty.
+    sessions: Any  # SESSION_JOB[num_jobs], jobs by their place in the sequence
+    session_factors: Any  # float64[num_stages], `run_factor` in the order of the sequence
+    sequence_row: Any  # int64[num_jobs], place in the sequence of the job in each row
 
 
 def num_leaves(num_executors: int) -> int:
@@ -234,6 +253,7 @@ def allocate_future(
     world: World = World.EXECUTORS,
     num_fault_tasks: int = 0,
     has_driver: bool = False,
+    has_sessions: int = False,
 ) -> Future:
     """Allocate the `Future` tables of several simulators.
 
@@ -247,6 +267,7 @@ def allocate_future(
         world: only the world of cores needs the ring of follow-ups.
         num_fault_tasks: tasks of all jobs of a sequence, at most; 0 if nothing goes wrong.
         has_driver: the workload has driver time, which the world of cores plays.
+        has_sessions: whether sequences may have sessions.
     """
     leaves = num_leaves(num_executors)
     # At one time, every stage can be revealed or complete, and every core can end a task of 0 ms,
@@ -275,6 +296,9 @@ def allocate_future(
         np.zeros((num_simulators, 0), SLOT_CHANGE).view(np.recarray),
         np.zeros((num_simulators, has_driver * (num_stages + num_jobs)), TIMER).view(np.recarray),
         np.zeros((num_simulators, has_driver * num_jobs), np.int64),
+        np.zeros((num_simulators, has_sessions * num_jobs), SESSION_JOB).view(np.recarray),
+        np.ones((num_simulators, has_sessions * num_stages), np.float64),
+        np.zeros((num_simulators, has_sessions * num_jobs), np.int64),
     )
     future.events.num_leaves[:] = leaves
     future.events.slot_bits[:] = leaves.bit_length() - 1

@@ -13,6 +13,7 @@ from parcae.base.errors import ConfigError, WorkloadError
 from parcae.base.texts import MS_PER_HOUR
 from parcae.cluster.state import ExecutorClass
 from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.simulation.future import NEVER_MS
 from parcae.simulation.objectives import DEADLINE_SLOWDOWN
 from parcae.workloads.job import StageSpec
 from parcae.workloads.workload import JobSequence, Workload
@@ -36,6 +37,8 @@ def arrived(trace: Trace) -> npt.NDArray[np.bool_]:
 
     Metrics leave the other jobs out.
     """
+    if trace.has_sessions:
+        return trace.arrival_ms < NEVER_MS
     return np.arange(len(trace.arrival_ms)) < trace.num_arrived
 
 

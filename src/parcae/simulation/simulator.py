@@ -14,7 +14,7 @@ import numpy as np
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.cluster.observation import Decision, Observation, Policy, objection, observe
 from parcae.cluster.orders import Orders, Planner, Remembers, objection_to_orders, put
-from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, select
+from parcae.cluster.state import NO_JOB, ClusterState, ExecutorClass, World, allocate, select
 from parcae.cluster.trace import Trace
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import held_core_ms, with_elastic
@@ -25,7 +25,7 @@ from parcae.simulation.faults import (
     read_counts,
     resolve_faults,
 )
-from parcae.simulation.future import Future, Status, allocate_future
+from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
 from parcae.simulation.kernels.playing import Simulation, Simulations
@@ -117,6 +117,7 @@ class Simulator:
             world,
             num_tasks if config.faults is not None else 0,
             len(self.tables.driver) > 0,
+            sequence.has_sessions,
         )
         many = with_elastic(many, config.elastic, config.total_executors, config.slots)
         self.future: Future = Future(*(table[0] for table in many))
@@ -199,6 +200,30 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
             check_elastic(faults)
         check_losses(faults, sequence.jobs, future.run_factor)
         put_faults(faults, future)
+    if sequence.has_sessions or len(future.sessions):
+        _put_sessions(future, sequence)
+
+
+def _put_sessions(future: Future, sequence: JobSequence) -> None:
+    """Set which jobs follow which, from the tables that are in the order of the sequence."""
+    sessions = future.sessions
+    if len(sessions) == 0:
+        raise ConfigError(
+            f"arrivals {sequence.arrivals or 'sessions'}: jobs that arrive after others have ended "
+            "are not supported here; draw arrivals, as in poisson:25s or load:0.85"
+        )
+    sessions.begin_ms[:] = sequence.arrival_ms
+    sessions.successor[:] = NO_JOB
+    if sequence.has_sessions:
+        followers = np.flatnonzero(sequence.follows != NO_JOB)
+        sessions.begin_ms[followers] = NEVER_MS
+        sessions.successor[sequence.follows[followers]] = followers
+        sessions.pause_ms[:] = sequence.pause_ms
+    sessions.profile[:] = future.job_profile
+    sessions.knowledge[:] = future.knowledge
+    num_stages = [len(job.stages) for job in sequence.jobs]
+    sessions.first_factor[:] = np.cumsum([0, *num_stages[:-1]])
+    future.session_factors[:] = future.run_factor
 
 
 def _draw(future: Future, sequence: JobSequence, config: SimulationConfig, seed: int) -> None:
@@ -270,12 +295,19 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
     events = _first_row(future.events)
     num_jobs = now["num_jobs"]
     num_stages = now["num_stages"]
+    arrival_ms = np.array(sequence.arrival_ms, np.int64)
+    places = np.arange(num_jobs)
+    if sequence.has_sessions:
+        # The trace has jobs in the order of the sequence, the state in that of their arrivals.
+        places = future.sequence_row[:num_jobs]
+        arrival_ms = np.full(len(jobs), NEVER_MS)
+        arrival_ms[places] = jobs.arrival_ms[:num_jobs]
     executed = np.zeros(len(jobs), np.int64)
-    np.add.at(executed, stages.job[:num_stages], stages.executed_ms[:num_stages])
+    np.add.at(executed, places[stages.job[:num_stages]], stages.executed_ms[:num_stages])
     completion = np.full(len(jobs), -1, np.int64)
-    completion[:num_jobs] = jobs.completion_ms[:num_jobs]
+    completion[places] = jobs.completion_ms[:num_jobs]
     moves = np.zeros(len(jobs), np.int64)
-    moves[:num_jobs] = jobs.num_moves[:num_jobs]
+    moves[places] = jobs.num_moves[:num_jobs]
     num_tasks = events["num_tasks"]
     num_decisions = now["num_decisions"]
     if 0 < len(future.decisions) < num_decisions:
@@ -292,7 +324,7 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         policy=policy,
         num_executors=len(state.executors),
         job_names=tuple(sequence.workload.jobs[i].name for i in sequence.job_index),
-        arrival_ms=np.array(sequence.arrival_ms, np.int64),
+        arrival_ms=arrival_ms,
         completion_ms=completion,
         executed_ms=executed,
         num_moves=moves,
@@ -301,26 +333,33 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         num_decisions=num_decisions,
         num_events=num_tasks + events["num_moves"] + events["num_fired_arrivals"],
         num_tasks=num_tasks,
-        tasks=_recorded_tasks(future, num_tasks, now["clock_ms"]),
-        decisions=np.array(future.decisions[:num_decisions]).view(np.ndarray)
-        if len(future.decisions)
-        else None,
+        tasks=_recorded(future.tasks, num_tasks, ("job",), places, now["clock_ms"]),
+        decisions=_recorded(future.decisions, num_decisions, ("job", "source_job"), places),
         classes=tuple(
             ExecutorClass(count, cpu, memory) for cpu, memory, count, _ in state.classes.tolist()
         ),
         faults=read_counts(future, now["clock_ms"]),
         held_ms=held_core_ms(future, now["clock_ms"]),
         world=World(now["world"]),
+        has_sessions=sequence.has_sessions,
     )
 
 
-def _recorded_tasks(future: Future, num_tasks: int, clock_ms: int) -> Any:
-    """TASK_RECORD[num_tasks], or None without a record; tasks that still run end at the clock."""
-    if len(future.tasks) == 0:
+def _recorded(
+    table: Any, count: int, of_jobs: Sequence[str], places: Any, clock_ms: int | None = None
+) -> Any:
+    """The rows of a record, or None without one; tasks that still run end at the clock.
+
+    Jobs have their `places` in the sequence; NO_JOB stays what it is.
+    """
+    if len(table) == 0:
         return None
-    tasks = np.array(future.tasks[:num_tasks]).view(np.ndarray)
-    np.minimum(tasks["finish_ms"], clock_ms, out=tasks["finish_ms"])
-    return tasks
+    rows = np.array(table[:count]).view(np.ndarray)
+    for name in of_jobs:
+        rows[name] = np.append(places, NO_JOB)[rows[name]]
+    if clock_ms is not None:
+        np.minimum(rows["finish_ms"], clock_ms, out=rows["finish_ms"])
+    return rows
 
 
 def _first_row(table: Any) -> dict[str, Any]:
@@ -422,6 +461,7 @@ class SimulatorRows:
         num_stages: most stages of a sequence.
         num_edges: most edges of a sequence.
         num_tasks: most tasks of a sequence.
+        has_sessions: whether sequences may have sessions.
     """
 
     def __init__(
@@ -434,6 +474,7 @@ class SimulatorRows:
         num_stages: int,
         num_edges: int,
         num_tasks: int,
+        has_sessions: int = False,
     ) -> None:
         self.config = config
         world = config.world.world
@@ -452,6 +493,7 @@ class SimulatorRows:
             world,
             num_tasks if config.faults is not None else 0,
             len(self.tables.driver) > 0,
+            has_sessions,
         )
         self.futures = with_elastic(futures, config.elastic, config.total_executors, config.slots)
         self.status = np.zeros(count, np.int64)
@@ -543,6 +585,7 @@ class SimulatorBatch(SimulatorRows):
             num_stages=max(stages for stages, _, _ in sizes),
             num_edges=max(edges for _, edges, _ in sizes),
             num_tasks=max(tasks for _, _, tasks in sizes),
+            has_sessions=any(sequence.has_sessions for sequence in sequences),
         )
         for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
             check_fits(sequence, config)

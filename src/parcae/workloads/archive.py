@@ -38,10 +38,14 @@ FORMAT = "parcae-workload"
 #: The arrays of a file have at most this many bytes (Alibaba's whole trace has a third of it).
 MAX_ARCHIVE_BYTES = 4 << 30
 #: Version 1 lacks the spread of a recurring job's runs, its pool, and input bytes; version 2 lacks
-#: driver time, Spark jobs.
+#: driver time, Spark jobs and sessions.
 _VERSIONS = (1, 2, 3)
 #: The arrays with one number for each job or each stage: the field, and its type.
-_OF_JOBS = {"work_sigma": ("work_sigma", np.float64), "num_runs": ("num_runs", np.int64)}
+_OF_JOBS = {
+    "work_sigma": ("work_sigma", np.float64),
+    "num_runs": ("num_runs", np.int64),
+    "session": ("session", np.int64),
+}
 _OF_STAGES = {
     "num_tasks": ("num_tasks", np.int64),
     "task_ms": ("mean_task_ms", np.float64),
@@ -110,6 +114,8 @@ def _flatten(workload: Workload) -> Arrays:
         "law_levels": [len(table.levels) for table in tables],
         "levels": [level for table in tables for level in table.levels],
         "sample_counts": [len(samples) for samples in lists],
+        "num_pauses": [len(job.pauses_ms) for job in jobs],
+        "pauses_ms": [pause_ms for job in jobs for pause_ms in job.pauses_ms],
     }
     return {
         **{name: np.array(values, np.int64) for name, values in whole_numbers.items()},
@@ -221,6 +227,8 @@ def _rebuild(manifest: dict[str, Any], arrays: Arrays) -> Workload:
 def _check_rows(arrays: Arrays, num_tables: int) -> None:
     """Refuse negative counts, and rows of tables that do not exist."""
     limits = {"num_parents": len(arrays["parents"]), "job_stages": len(arrays["num_tasks"])}
+    # Older files have no pauses.
+    limits |= {"num_pauses": len(arrays["pauses_ms"])} if "pauses_ms" in arrays else {}
     for name, most in {**limits, "law": num_tables - 1}.items():
         values = arrays[name]
         if values.ndim != 1 or (values.size and not 0 <= values.min() <= values.max() <= most):
@@ -264,6 +272,9 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
         pool=manifest.get("job_pools", [""] * len(names)),
         user=manifest.get("job_users", [""] * len(names)),
         driver_time=_driver_times(arrays),
+        pauses_ms=_split(arrays["pauses_ms"].tolist(), arrays["num_pauses"])
+        if "pauses_ms" in arrays
+        else [()] * len(names),
     )
     return tuple(JobSpec(**row) for row in rows)
 

@@ -80,8 +80,8 @@ def fingerprint(workload: Workload) -> str:
     """Hash of everything that a simulation uses.
 
     This includes DAGs, tasks, durations, demands, weights, spread and pools. Attributes that were
-    added later (spread, pools, input bytes, driver time) enter the hash only where they are set, so
-    that older workloads keep their fingerprints.
+    added later (spread, pools, input bytes, driver time, sessions) enter the hash only where they
+    are set, so that older workloads keep their fingerprints.
     """
     digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
     table_index: dict[TaskDurations, int] = {}
@@ -93,6 +93,8 @@ def fingerprint(workload: Workload) -> str:
             for times in (driver.gap_ms, driver.lag_ms, driver.tail_ms):
                 digest.update(b"driver:" + times.tobytes())
             digest.update(repr([stage.spark_job for stage in job.stages]).encode())
+        if job.session >= 0 or job.pauses_ms:
+            digest.update(repr(("session", job.session, job.pauses_ms)).encode())
         for stage in job.stages:
             # Stages may share one duration table. Its samples are hashed once; later stages refer
             # to its number.

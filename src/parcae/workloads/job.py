@@ -336,6 +336,10 @@ class JobSpec:
         pool: Spark's scheduler pool that the job ran in; "" where none was set.
         user: the person who ran the job, as the server or the application named them; "" where
             nobody did. No scheduler here uses it, so fingerprints leave it out.
+        session: number of the session (closed loop) of the recorded run, in which the next query
+            comes only after this one has ended; -1 for none.
+        pauses_ms: the recorded pauses, in ms, from the end of the job before it in its session to
+            its own arrival, of every run that has one.
         deadline_ms: how long after its arrival a run should have completed, in ms; None: at any
             time. It is a goal and no property of the job, so workload files and fingerprints leave
             it out.
@@ -357,6 +361,8 @@ class JobSpec:
     num_runs: int = 1
     pool: str = ""
     user: str = ""
+    session: int = -1
+    pauses_ms: tuple[int, ...] = ()
     deadline_ms: int | None = None
     driver_time: DriverTime | None = None
     #: Stage indices, parents before children.
@@ -374,6 +380,11 @@ class JobSpec:
                 )
             # A plain number, as in files: the fingerprint has it as text.
             object.__setattr__(self, "arrival_ms", int(self.arrival_ms))
+        object.__setattr__(self, "pauses_ms", tuple(map(int, self.pauses_ms)))
+        if not all(0 <= pause_ms <= limits.LARGEST_ARRIVAL_MS for pause_ms in self.pauses_ms):
+            raise WorkloadError(
+                f"job {self.name!r}: a pause is from 0 to {limits.LARGEST_ARRIVAL_MS:g} ms"
+            )
         if self.deadline_ms is not None and not self.deadline_ms > 0:
             raise WorkloadError(
                 f"job {self.name!r}: the deadline is {self.deadline_ms} ms after arrival; "

@@ -142,6 +142,14 @@ class Workload:
         return all(job.arrival_ms is not None for job in self.jobs)
 
     @property
+    def num_sessions(self) -> int:
+        """How many sessions (closed loops) were open at once where the log is one of sessions; else
+        0.
+        """
+        text = self.provenance.get(SESSIONS, "")
+        return int(text) if text.isdecimal() else 0
+
+    @property
     def has_deadlines(self) -> bool:
         """Whether any job has a deadline."""
         return any(job.deadline_ms is not None for job in self.jobs)
@@ -191,6 +199,8 @@ def usual_row(workload: Workload, rows: Sequence[int]) -> int:
     return candidates[len(candidates) // 2]
 
 
+#: The entry of a workload's provenance with the number of sessions that were open at once.
+SESSIONS = "sessions"
 #: Seed ranges. Comparisons use seeds below the first of these; tuning, training and the selection
 #: of checkpoints have separate ranges, so that no two of them ever use the same seed.
 TUNING_SEED_START = 1 << 40
@@ -221,7 +231,7 @@ class RandomStreams:
 Int64Array = npt.NDArray[np.int64]
 
 
-#: See `without_breaks`.
+#: See `are_breaks`.
 _BREAK_MS = MS_PER_HOUR
 _BREAK_FACTOR = 20
 
@@ -238,21 +248,24 @@ def process_like(arrival_ms: Sequence[int]) -> str:
     return f"poisson:{max(1, round((last_ms - first_ms) / (len(arrival_ms) - 1)))}ms"
 
 
+def are_breaks(gaps_ms: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Which gaps are nights and the like: at least an hour, and at least 20 median gaps."""
+    gaps = np.asarray(gaps_ms, np.int64)
+    return gaps >= max(_BREAK_MS, int(_BREAK_FACTOR * np.median(gaps)) if gaps.size else 0)
+
+
 def without_breaks(arrival_ms: Sequence[int]) -> list[int]:
     """Arrivals in ms from 0 on, as they would be without nights and weekends.
 
-    A break is a gap of at least an hour and of at least 20 times the median gap. The mean of the
-    other gaps is the one at which jobs meet: a mean over the breaks, too, is that of an idle
-    cluster.
+    The mean of the gaps that are no breaks (`are_breaks`) is the one at which jobs meet: a mean
+    over the breaks, too, is that of an idle cluster.
 
     Example: jobs at 0, 2 and 4 s and again 24 hours later come at 0, 2, 4, 6 and 8 s.
     """
     gaps_ms = np.diff(np.sort(np.asarray(arrival_ms, np.int64)))
     if gaps_ms.size == 0:
         return [0] * len(arrival_ms)
-    least_ms = max(_BREAK_MS, int(_BREAK_FACTOR * np.median(gaps_ms)))
-    is_break = gaps_ms >= least_ms
-    return [0, *np.cumsum(gaps_ms[~is_break]).tolist()]
+    return [0, *np.cumsum(gaps_ms[~are_breaks(gaps_ms)]).tolist()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,19 +279,26 @@ class JobSequence:
             system at the start.
         arrivals: the arrival process that the sequence was drawn from, as text; "" if it was not
             drawn. A comparison draws further sequences in the same way.
+        follows: int64[num_jobs], the earlier job of the sequence after whose end the job arrives,
+            -1 for a job that arrives at its `arrival_ms`; empty without sessions. The `arrival_ms`
+            of a job that follows another is when it would arrive on an empty cluster, or did in the
+            log.
+        pause_ms: int64[num_jobs], the time from that end to the arrival; empty without sessions.
 
     Raises:
-        WorkloadError: no jobs, an index out of range, or arrivals that are negative or not
-            ascending.
+        WorkloadError: no jobs, an index out of range, arrivals that are negative or not ascending,
+            or a job that follows a later one or is followed by two.
     """
 
     workload: Workload
     job_index: Int64Array
     arrival_ms: Int64Array
     arrivals: str = ""
+    follows: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    pause_ms: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        for name in ("job_index", "arrival_ms"):
+        for name in ("job_index", "arrival_ms", "follows", "pause_ms"):
             array = np.array(getattr(self, name), np.int64)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
@@ -289,6 +309,23 @@ class JobSequence:
             raise WorkloadError(f"a job index is outside 0..{len(self.workload.jobs) - 1}")
         if self.arrival_ms[0] < 0 or (np.diff(self.arrival_ms) < 0).any():
             raise WorkloadError("arrival times must be >= 0 and ascending")
+        if self.follows.size or self.pause_ms.size:
+            self._check_sessions()
+
+    def _check_sessions(self) -> None:
+        if self.follows.shape != self.job_index.shape or self.pause_ms.shape != self.follows.shape:
+            raise WorkloadError("a sequence with sessions needs a predecessor and a pause a job")
+        before = self.follows[self.follows >= 0]
+        is_earlier = (self.follows < np.arange(self.num_jobs)).all()
+        if not is_earlier or self.follows.min() < -1 or len(set(before.tolist())) < before.size:
+            raise WorkloadError("a job of a session follows one earlier job, and no two the same")
+        if self.pause_ms.min() < 0 or self.pause_ms.max() > LARGEST_ARRIVAL_MS:
+            raise WorkloadError(f"pauses must be from 0 to {LARGEST_ARRIVAL_MS:g} ms")
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether jobs arrive after others have ended."""
+        return bool((self.follows >= 0).any())
 
     @property
     def num_jobs(self) -> int:
@@ -312,7 +349,8 @@ class JobSequence:
 
 
 _ARRIVALS_HELP = (
-    "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85, trace:0.85 or recorded"
+    "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85, trace:0.85, recorded, "
+    "sessions, sessions:4 or sessions:load:0.85"
 )
 #: Mean number of jobs that arrive together in a process of bursts.
 _MEAN_BURST = 5.0
@@ -329,9 +367,11 @@ class ArrivalProcess:
         kind: "batch" (all jobs at 0), "poisson", "bursts" (Poisson arrivals of groups of jobs,
             whose sizes are geometric with a mean of 5), "load" (Poisson with the rate that gives a
             target load), "trace" (a random piece of the recorded arrivals, rescaled to a target
-            load) or "recorded".
+            load), "recorded", "sessions" or "sessions:load" (closed loops: the next job of a
+            session arrives a pause after the last one has ended).
         value: for "poisson" and "bursts" the mean gap between jobs in ms; for "load" and "trace"
-            the target load, as a share of the executors' time.
+            the target load, as a share of the executors' time. For "sessions" their number, 0 for
+            that of the log, and for "sessions:load" the load that they bring if none ever waits.
 
     Example: `ArrivalProcess.parse("poisson:25s")` has kind "poisson" and value 25000.
     """
@@ -341,13 +381,17 @@ class ArrivalProcess:
 
     @classmethod
     def parse(cls, text: str) -> ArrivalProcess:
-        """Parse batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded."""
-        if text in ("batch", "recorded"):
+        """Parse batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded | sessions |
+        sessions:4 | sessions:load:0.85.
+        """
+        if text in ("batch", "recorded", "sessions"):
             return cls(text)
+        if sessions := re.fullmatch(r"sessions:([1-9]\d{0,5})", str(text)):
+            return cls("sessions", float(sessions[1]))
         timed = re.fullmatch(r"(poisson|bursts):(\d+(?:\.\d+)?)(ms|s|m|h)", str(text))
         if timed and float(timed[2]) > 0:
             return cls(timed[1], float(timed[2]) * UNITS_MS[timed[3]])
-        load = re.fullmatch(r"(load|trace):(\d*\.?\d+)", str(text))
+        load = re.fullmatch(r"((?:sessions:)?load|trace):(\d*\.?\d+)", str(text))
         if load and 0 < float(load[2]) <= 10:
             return cls(load[1], float(load[2]))
         raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
@@ -357,13 +401,40 @@ class ArrivalProcess:
 
         For "load" and "trace" it is the mean work of a drawn job / (load x executors), with mean
         task durations. Work inflation and moving delays come on top, so that executors are busier
-        than the target where parallelism inflates the work.
+        than the target where parallelism inflates the work. Sessions are counted as if no job ever
+        waited: (mean pause + mean duration alone) / their number.
         """
+        if self.is_closed:
+            cycle_ms = _cycle_ms(workload, num_executors)
+            return cycle_ms / self.num_sessions(workload, num_executors, runs_vary)
         if self.kind == "load":
             return workload.expected_work_ms(runs_vary) / (self.value * num_executors)
         if self.kind == "trace":
             return recorded_work_ms(workload, runs_vary) / (self.value * num_executors)
         return self.value
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether jobs arrive after others have ended."""
+        return self.kind.startswith("sessions")
+
+    def replays(self, workload: Workload) -> bool:
+        """Whether the recorded jobs arrive as they did, or after those that they came after."""
+        is_log = self.kind == "sessions" and self.value == 0
+        return self.kind == "recorded" or (is_log and workload.is_recorded)
+
+    def num_sessions(self, workload: Workload, num_executors: int, runs_vary: bool = False) -> int:
+        """The number of sessions: as given, as in the log, or as many as bring the load."""
+        if self.kind == "sessions:load":
+            work_ms = workload.expected_work_ms(runs_vary)
+            brought = work_ms / (_cycle_ms(workload, num_executors) * num_executors)
+            return max(1, round(self.value / brought)) if brought > 0 else 1
+        if self.value == 0 and workload.num_sessions == 0:
+            raise ConfigError(
+                f"workload {workload.name!r} knows of no sessions: write how many there are, as in "
+                "sessions:4"
+            )
+        return int(self.value) or workload.num_sessions
 
     def draw_gaps_ms(self, count: int, mean_gap_ms: float, rng: np.random.Generator) -> Int64Array:
         """Draw the times between jobs. Returns int64[count], in whole ms, rounded down; short gaps
@@ -428,6 +499,8 @@ def draw_sequence(
         raise ConfigError(f"num_jobs is {num_jobs!r}: give a whole number of jobs, at least one")
     if process.kind == "recorded":
         return recorded_sequence(workload, num_jobs)
+    if process.replays(workload):
+        return _recorded_sessions(workload, num_jobs)
     gap_ms = process.mean_gap_ms(workload, num_executors, runs_vary)
     if process.kind == "trace":
         return _piece(workload, num_jobs, gap_ms, streams.arrivals)
@@ -436,6 +509,9 @@ def draw_sequence(
     else:
         odds = np.asarray(workload.weights) / math.fsum(workload.weights)
         index = streams.jobs.choice(len(workload.jobs), size=num_jobs, p=odds)
+    if process.is_closed:
+        count = process.num_sessions(workload, num_executors, runs_vary)
+        return _drawn_sessions(workload, index, count, streams.arrivals)
     arrival_ms = np.zeros(num_jobs, np.int64)
     if process.kind != "batch":
         arrival_ms[1:] = np.cumsum(process.draw_gaps_ms(num_jobs - 1, gap_ms, streams.arrivals))
@@ -463,6 +539,77 @@ def _recorded(workload: Workload, at_least: int) -> tuple[Int64Array, Int64Array
         )
     order = np.argsort(recorded, kind="stable")
     return order, recorded[order]
+
+
+def _recorded_sessions(workload: Workload, num_jobs: int) -> JobSequence:
+    """The `num_jobs` earliest recorded jobs, those of a session a pause after each other."""
+    sequence = recorded_sequence(workload, num_jobs)
+    follows = np.full(num_jobs, -1)
+    pause_ms = np.zeros(num_jobs, np.int64)
+    latest: dict[int, int] = {}
+    for place, job in enumerate(sequence.jobs):
+        if job.session >= 0:
+            if job.pauses_ms:
+                follows[place] = latest.get(job.session, -1)
+                pause_ms[place] = job.pauses_ms[0]
+            latest[job.session] = place
+    if not latest:
+        raise ConfigError(
+            f"workload {workload.name!r} has no recorded sessions (queries that one after another "
+            "waits for): write recorded, or how many sessions to draw, as in sessions:4"
+        )
+    return replace(sequence, follows=follows, pause_ms=pause_ms)
+
+
+def _drawn_sessions(
+    workload: Workload, index: Int64Array, count: int, rng: np.random.Generator
+) -> JobSequence:
+    """Deal jobs to sessions in turn; each comes a recorded pause after the one before it.
+
+    A job without recorded pauses takes one of all the workload's; without any there are none. Jobs
+    are in the order in which they would arrive if none ever waited for another session's.
+    """
+    of_all = np.array([ms for job in workload.jobs for ms in job.pauses_ms] or [0], np.int64)
+    jobs = [workload.jobs[row] for row in index]
+    pause_ms = np.array([rng.choice(np.array(job.pauses_ms or of_all)) for job in jobs], np.int64)
+    # The sessions are at random places of a first pause, but for one that begins at once.
+    pause_ms[0] = 0
+    begin_ms = pause_ms[:count].astype(np.float64)
+    begin_ms[1:] *= rng.random(len(begin_ms) - 1)
+    arrival_ms = np.zeros(len(jobs), np.int64)
+    arrival_ms[:count] = begin_ms
+    for place in range(count, len(jobs)):
+        ready_ms = arrival_ms[place - count] + round(_path_ms(jobs[place - count]))
+        arrival_ms[place] = ready_ms + pause_ms[place]
+    _check_last(float(arrival_ms.max()), len(jobs), float(pause_ms.mean()))
+    order = np.argsort(arrival_ms, kind="stable")
+    place_of = np.append(np.argsort(order), -1)
+    before = np.maximum(np.arange(len(jobs)) - count, -1)
+    return JobSequence(
+        workload, index[order], arrival_ms[order], "", place_of[before[order]], pause_ms[order]
+    )
+
+
+def _path_ms(job: JobSpec) -> float:
+    """The critical path with the mean of the driver's time."""
+    if (driver := job.driver_time) is None:
+        return job.critical_path_ms
+    waits_ms = (driver.gap_ms + driver.lag_ms).mean(axis=0).tolist()
+    pairs = zip(job.stages, waits_ms, strict=True)
+    path_ms = max(job.downstream_ms([stage.mean_task_ms + wait_ms for stage, wait_ms in pairs]))
+    return path_ms + float(driver.tail_ms.mean())
+
+
+def _cycle_ms(workload: Workload, num_executors: int) -> float:
+    """Mean time from one arrival of a session to its next, if no job ever waits."""
+    of_all = [ms for job in workload.jobs for ms in job.pauses_ms] or [0]
+    mean_ms = math.fsum(of_all) / len(of_all)
+    cycles_ms = [
+        (math.fsum(job.pauses_ms) / len(job.pauses_ms) if job.pauses_ms else mean_ms)
+        + max(_path_ms(job), job.work_ms / num_executors)
+        for job in workload.jobs
+    ]
+    return max(1.0, float(np.average(cycles_ms, weights=workload.weights)))
 
 
 def _piece(

@@ -58,6 +58,7 @@ from parcae.simulation.kernels.events import (
     begin,
     draw_duration_ms,
     follow_up,
+    go_on_with_session,
     next_executor,
     next_ms,
     pop,
@@ -167,6 +168,7 @@ def _fire_followup(state, future, tables, has_faults, is_elastic):  # type: igno
         complete_stage(state, row)
         if future.timers.shape[0] > 0:
             stage_ended(state, future, tables, row)
+        go_on_with_session(state, future, state.stages.job[row])
     else:
         if is_elastic and kind == _END_TASK:
             note_idle(state, future, row)

@@ -17,7 +17,7 @@ from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
 from parcae.cluster.kernels.cores import complete_job, reveal_stage
 from parcae.cluster.kernels.tables import edges_of, stages_of
 from parcae.simulation.future import NEVER_MS, Timer
-from parcae.simulation.kernels.events import run_of_job
+from parcae.simulation.kernels.events import go_on_with_session, place_of, run_of_job
 
 _SUBMIT = int(Timer.SUBMIT)
 _LAUNCH = int(Timer.LAUNCH)
@@ -91,7 +91,7 @@ def begin_driver(state, future, tables, job):  # type: ignore[no-untyped-def]
     arrival = events.next_arrival[0] - 1
     profile = future.job_profile[arrival]
     num_stages = state.jobs.num_stages[job]
-    run = run_of_job(events.seed[0], arrival, tables.num_runs[profile])
+    run = run_of_job(events.seed[0], place_of(future, arrival), tables.num_runs[profile])
     row = tables.first_driver[profile] + run * (num_stages + 1)
     future.driver_row[job] = row
     # The last row of a run is that of the job.
@@ -178,3 +178,4 @@ def fire_timer(state, future, tables):  # type: ignore[no-untyped-def]
         _launch(state, row)
     else:
         complete_job(state, row)
+        go_on_with_session(state, future, row)

@@ -20,6 +20,7 @@ from parcae.simulation.kernels.cores_loop import resume_cores, start_cores, step
 from parcae.simulation.kernels.events import (
     begin,
     carry_out_commands,
+    go_on_with_session,
     next_executor,
     next_ms,
     pop,
@@ -120,6 +121,7 @@ def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-
             return schedule_task(state, future, tables, executor, stage, task, _REST, attached)
         pop(future, executor)
         stage_exhausted(state, executor)
+        go_on_with_session(state, future, state.stages.job[stage])
     else:
         pop(future, executor)
         executor_arrived(state, executor)

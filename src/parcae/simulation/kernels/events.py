@@ -13,7 +13,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, mix
 from parcae.cluster.kernels.transitions import job_arrived, reset
-from parcae.cluster.state import NO_PROFILE, CommandKind, World
+from parcae.cluster.state import NO_JOB, NO_PROFILE, NOT_YET, CommandKind, World
 from parcae.simulation.future import NEVER_MS, TIME_BITS, Followup
 
 _IDLE = np.int64(NEVER_MS)
@@ -237,6 +237,60 @@ def begin(state, future):  # type: ignore[no-untyped-def]
     events.next_fault_ms[0] = NEVER_MS
     events.num_timers[0] = 0
     events.num_timers_set[0] = 0
+    if future.sessions.shape[0] > 0:
+        _begin_sessions(future)
+
+
+@kernel
+def _begin_sessions(future):  # type: ignore[no-untyped-def]
+    """Expect the first job of every session, and the jobs of none."""
+    future.events.num_expected[0] = 0
+    future.arrival_ms[:] = _IDLE
+    for place in range(future.sessions.shape[0]):
+        if future.sessions.begin_ms[place] != _IDLE:
+            _expect(future, place, future.sessions.begin_ms[place])
+
+
+@kernel
+def _expect(future, place, time_ms):  # type: ignore[no-untyped-def]
+    """Put a job of the sequence among those that are expected, by time and place."""
+    row = future.events.num_expected[0]
+    future.events.num_expected[0] = row + 1
+    while row > future.events.next_arrival[0]:
+        before_ms = future.arrival_ms[row - 1]
+        if before_ms < time_ms or (before_ms == time_ms and future.sequence_row[row - 1] < place):
+            break
+        future.arrival_ms[row] = before_ms
+        future.sequence_row[row] = future.sequence_row[row - 1]
+        future.job_profile[row] = future.job_profile[row - 1]
+        future.knowledge[row] = future.knowledge[row - 1]
+        row -= 1
+    future.arrival_ms[row] = time_ms
+    future.sequence_row[row] = place
+    future.job_profile[row] = future.sessions.profile[place]
+    future.knowledge[row] = future.sessions.knowledge[place]
+
+
+@inlined
+def place_of(future, row):  # type: ignore[no-untyped-def]
+    """The place in the sequence of the job with this row."""
+    return future.sequence_row[row] if future.sessions.shape[0] > 0 else row
+
+
+@inlined
+def go_on_with_session(state, future, job):  # type: ignore[no-untyped-def]
+    """If a job is complete since this event, expect the next one of its session."""
+    if future.sessions.shape[0] > 0 and state.jobs.completion_ms[job] != NOT_YET:
+        _go_on(state, future, job)
+
+
+@kernel
+def _go_on(state, future, job):  # type: ignore[no-untyped-def]
+    place = future.sessions.successor[future.sequence_row[job]]
+    if place != NO_JOB:
+        time_ms = state.now.clock_ms[0] + future.sessions.pause_ms[place]
+        _expect(future, place, time_ms)
+        future.events.next_other_ms[0] = min(future.events.next_other_ms[0], time_ms)
 
 
 @kernel
@@ -264,8 +318,14 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
     if state.now.world[0] == _CORES:
         state.job_orders.pool[job] = tables.job_pool[profile]
         state.jobs.priority[job] = tables.job_priority[profile]
-    bits = job_bits(events.seed[0], row)
+    place = place_of(future, row)
     stage_start = state.jobs.stage_start[job]
+    if future.sessions.shape[0] > 0:
+        first_factor = future.sessions.first_factor[place]
+        for index in range(last - first):
+            factor = future.session_factors[first_factor + index]
+            future.run_factor[stage_start + index] = factor
+    bits = job_bits(events.seed[0], place)
     for index in range(last - first):
         future.stage_profile[stage_start + index] = first + index
         future.stage_bits[stage_start + index] = bits + (np.uint64(index) << np.uint64(32))

@@ -499,7 +499,11 @@ def only_faults_left(state, future):  # type: ignore[no-untyped-def]
     events = future.events
     if next_ms(future) != _NEVER or events.num_followups[0] > 0:
         return 0
-    if events.next_arrival[0] < future.arrival_ms.shape[0] or events.num_timers[0] > 0:
+    if events.num_timers[0] > 0:
+        return 0
+    # With sessions, the arrival of a job that follows a waiting one is not known.
+    row = events.next_arrival[0]
+    if row < future.arrival_ms.shape[0] and future.arrival_ms[row] != _NEVER:
         return 0
     if now.num_active[0] == 0:
         return 1

@@ -34,6 +34,7 @@ from parcae.workloads.spark_log.events import StageInfo
 from parcae.workloads.spark_log.naming import (
     JobGroup,
     LostStarts,
+    callers_of,
     completion_ms,
     first_listing_job,
     job_groups,
@@ -81,7 +82,9 @@ class StageRun:
 class JobRun:
     """One run of a recurring job, its stages in order of submission.
 
-    `submission_ms` and `end_ms` are wall-clock times; an unknown end is -1. `application`
+    `submission_ms` and `end_ms` are wall-clock times; an unknown end is -1. `waits_with` are what
+    the runs of one caller have in common (see `number_sessions`, which sets `session` and
+    `pause_ms`): the server's session, the job group. `application`
     identifies the application (each application starts cold). `pool` is Spark's scheduler pool, and
     `user` the person, "" if none was set. `slots` are the changes of the application's task slots,
     see `driver.slot_changes`.
@@ -96,6 +99,9 @@ class JobRun:
     user: str = ""
     tail_ms: int = 0
     slots: Sequence[tuple[int, int]] = ()
+    waits_with: tuple[tuple[str, ...], str] = ((), "")
+    session: int = -1
+    pause_ms: int = -1
 
 
 def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
@@ -277,6 +283,7 @@ def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | 
         user_of(group, log, name),
         max(0, end_ms - max(ended_ms.values())),
         application.slots,
+        waits_with=callers_of(group, log),
     )
 
 

@@ -23,7 +23,8 @@ from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome, parse_event
 from parcae.workloads.spark_log.files import LogPart, find_logs, read_lines
 from parcae.workloads.spark_log.naming import lost_starts, queries_without_plan
-from parcae.workloads.workload import Workload
+from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
+from parcae.workloads.workload import SESSIONS, Workload
 
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
@@ -306,7 +307,14 @@ class LoggedRuns:
             "recurring_job_key": self.reading.key or "job group, description or call site",
             **self.activity.provenance(),
         }
+        number_sessions(self.runs)
         alone = []
+        if num_sessions := sessions_at_once(self.runs):
+            provenance[SESSIONS] = str(num_sessions)
+            alone.append(
+                "Queries wait for each other (sessions at once: "
+                f"{num_sessions}); --arrivals sessions keeps that."
+            )
         if are_one_at_a_time(self.runs):
             count = counted(len(self.runs), "run")
             provenance[MEASURED_ALONE] = f"{count}, hardly two at the same time"

@@ -198,6 +198,12 @@ def user_of(group: JobGroup, log: ApplicationLog, name: str) -> str:
     return _first([user] if user or own == name or _GENERATED.search(own) else [own])
 
 
+def callers_of(group: JobGroup, log: ApplicationLog) -> tuple[tuple[str, ...], str]:
+    """What the groups of one caller have in common: the server's session, and the job group."""
+    own = next(filter(None, (job.properties.get(_GROUP) for job in group.jobs)), "")
+    return tuple(filter(None, session_of(group, log))), own
+
+
 _GROUP = "spark.jobGroup.id"
 MAX_NAME = 80
 #: Job groups that a thrift server or a notebook generates for every statement: hexadecimal, 16

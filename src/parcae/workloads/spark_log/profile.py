@@ -169,8 +169,16 @@ def _recurring(runs: Sequence[JobRun]) -> list[list[_OrderedRun]]:
 def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
     """A job that consists of this single run."""
     stages = tuple(_merged_stage([stage], stage, 0.0) for stage in run.stages)
-    driver = driver_time([(run, run.stages)], keep_startup=True)
-    return JobSpec(run.name, stages, arrival_ms, pool=run.pool, user=run.user, driver_time=driver)
+    return JobSpec(
+        run.name,
+        stages,
+        arrival_ms,
+        pool=run.pool,
+        user=run.user,
+        driver_time=driver_time([(run, run.stages)], keep_startup=True),
+        session=run.session,
+        pauses_ms=_pauses_ms([run]),
+    )
 
 
 def driver_time(
@@ -310,7 +318,12 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         pool=_most_frequent(run.pool for run in runs),
         user=_most_frequent(run.user for run in runs),
         driver_time=driver_time(of_runs),
+        pauses_ms=_pauses_ms(runs),
     )
+
+
+def _pauses_ms(runs: Iterable[JobRun]) -> tuple[int, ...]:
+    return tuple(run.pause_ms for run in runs if run.pause_ms >= 0)
 
 
 def _most_frequent(names: Iterable[str]) -> str:
