@@ -150,7 +150,8 @@ class ClusterWorld(ComparedWorld):
             trace = simulate(sequence, policy, self.config, seed, record=record)
             rows.append({**asdict(summarize(trace, sequence)), "clock_ms": trace.clock_ms})
             traces.append(replace(trace, tasks=None, decisions=None))
-        ideal = ideal_ms(sequence, self.config.total_executors)
+        slots = self.config.for_tasks_of(sequence.workload).total_executors
+        ideal = ideal_ms(sequence, slots)
         pools = resolved.tenant_pools
         of_jobs = [pools[job] for job in sequence.job_index] if pools else []
         users = [job.user for job in sequence.jobs]

@@ -37,7 +37,7 @@ class LogSummary:
         makespan_s: last completion (or failure) - first submission.
         num_tasks: number of task attempts.
         task_s: time that cores spent on these attempts, summed.
-        num_cores: cores of all executors that ever existed; one core runs one task.
+        num_cores: cores of all executors that ever existed; a task may take several.
         core_utilization: share of the cores' time spent on tasks; None if the log does not state
             the number of cores.
     """
@@ -184,7 +184,7 @@ def summarize_run(run: RecordedRun) -> LogSummary:
         makespan_s=s_from_ms(run.makespan_ms),
         num_tasks=run.num_tasks,
         task_s=s_from_ms(run.task_ms),
-        num_cores=run.num_cores,
+        num_cores=run.num_cores + run.num_more_cores,
         core_utilization=run.core_utilization,
     )
 

@@ -366,7 +366,8 @@ def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]
     is_longer = world.config.runs_vary and world.workload.has_spread
     if is_cut_off or is_longer or sequence.has_sessions:
         return traces, None
-    return traces, lower_bounds(sequence, world.config.total_executors)
+    slots = world.config.for_tasks_of(sequence.workload).total_executors
+    return traces, lower_bounds(sequence, slots)
 
 
 def _one_run(

@@ -561,13 +561,15 @@ def results_at(question: Question, comparison: Comparison, cores: int) -> list[S
     def mean(values: pl.Series) -> Estimate:
         return mean_estimate(values).within(0.0)
 
+    # Runs count slots for tasks, each of which may take several cores.
+    scale = cores / config.for_tasks_of(question.workload).total_executors
     results = []
     for column, policy in enumerate(comparison.policies):
         runs = policy.runs
         # Only an elastic cluster states the cores that it held, and the core hours.
-        held = runs["cores_held"].fill_null(cores)
+        held = (runs["cores_held"] * scale).fill_null(cores)
         fixed_hours = cores * runs["makespan_ms"] / MS_PER_HOUR / question.jobs_per_run
-        core_hours = runs["core_hours_per_job"].fill_null(fixed_hours)
+        core_hours = (runs["core_hours_per_job"] * scale).fill_null(fixed_hours)
         missed = policy.estimates.get(MISSED)
         estimates = {
             **{name: mean(runs[f"{name.removesuffix('_s')}_jct_ms"] / MS_PER_S) for name in _TIMES},

@@ -148,7 +148,7 @@ class Runs:
         self.scenario = scenario
         self.sequences = [scenario.sequence(seed) for seed in seeds]
         self.simulators = SimulatorBatch(self.sequences, scenario.config, list(seeds))
-        executors = scenario.config.total_executors
+        executors = scenario.config.for_tasks_of(scenario.workload).total_executors
         objective = scenario.objective
         # A function may use the ideal durations.
         needs_ideal = not isinstance(objective, Objective) or objective.entry.needs_ideal

@@ -236,6 +236,31 @@ class SimulationConfig(BaseModel):
         least = "" if self.elastic is None else f"{self.elastic.min_cores}.."
         return f"{least}{self.total_executors} {self.world.value}"
 
+    def for_tasks_of(self, workload: Workload) -> SimulationConfig:
+        """The cluster in slots for the tasks of a workload, each of which may take several cores.
+
+        Example: 8 cores have 4 slots for tasks with `spark.task.cpus` of 2.
+        """
+        cores = workload.cores_per_task
+        if cores == 1 or self.world is not WorldName.CORES:
+            return self
+        elastic = self.elastic
+        of_executor = self.num_executors if elastic is None else elastic.cores_per_executor
+        slots = of_executor // cores
+        if slots == 0:
+            raise ConfigError(
+                f"a task of workload {workload.name!r} takes {cores} cores (spark.task.cpus), but "
+                f"there are only {of_executor}{' in an executor' if elastic else ''}: give more"
+            )
+        if elastic is not None:
+            changes = {"cores_per_executor": slots}
+            for name in ("min_cores", "initial_cores"):
+                if (given := getattr(elastic, name)) is not None:
+                    changes[name] = given // of_executor * slots
+            elastic = elastic.model_copy(update=changes)
+        size = self.num_executors // of_executor * slots
+        return self.model_copy(update={"num_executors": size, "elastic": elastic})
+
     def resized(self, num_executors: int) -> SimulationConfig:
         """The same cluster with another number of executors.
 
@@ -282,13 +307,14 @@ def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) ->
         work_ms = recorded_work_ms(workload, config.runs_vary)
     else:
         work_ms = workload.expected_work_ms(config.runs_vary)
-    return work_ms / (gap_ms * config.total_executors)
+    return work_ms / (gap_ms * config.for_tasks_of(workload).total_executors)
 
 
 def mean_gap_ms(workload: Workload, config: SimulationConfig, arrivals: str) -> float:
     """Return the mean time between arrivals in ms; 0 if all jobs arrive at once."""
     process = ArrivalProcess.parse(arrivals)
     if not process.replays(workload):
-        return process.mean_gap_ms(workload, config.total_executors, config.runs_vary)
+        slots = config.for_tasks_of(workload).total_executors
+        return process.mean_gap_ms(workload, slots, config.runs_vary)
     times = [job.arrival_ms or 0 for job in workload.jobs]
     return (max(times) - min(times)) / max(1, len(times) - 1)

@@ -76,6 +76,7 @@ class Simulator:
         self, sequence: JobSequence, config: SimulationConfig, seed: int, *, record: bool = False
     ) -> None:
         self.sequence = sequence
+        config = config.for_tasks_of(sequence.workload)
         self.config = config
         self.seed = seed
         self.tables: WorkloadTables = workload_tables(
@@ -476,6 +477,7 @@ class SimulatorRows:
         num_tasks: int,
         has_sessions: int = False,
     ) -> None:
+        config = config.for_tasks_of(workload)
         self.config = config
         world = config.world.world
         self.tables = workload_tables(workload, config.durations, config.interpolation, world)

@@ -84,6 +84,8 @@ def fingerprint(workload: Workload) -> str:
     are set, so that older workloads keep their fingerprints.
     """
     digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
+    if workload.cores_per_task > 1:
+        digest.update(repr(("cores", workload.cores_per_task)).encode())
     table_index: dict[TaskDurations, int] = {}
     for job in workload.jobs:
         digest.update(repr((job.name, job.arrival_ms)).encode())

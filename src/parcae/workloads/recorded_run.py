@@ -129,13 +129,14 @@ class RecordedRun:
         applications: names of the logs.
         jobs: the jobs in order of submission.
         tasks: CORE_TASK[num_attempts], sorted by core and start. Tasks of jobs that lack the naming
-            property have NO_JOB. A core runs one task at a time: an executor has (its cores /
+            property have NO_JOB. A row runs one task at a time: an executor has (its cores /
             `spark.task.cpus`) of them.
         num_cores: number of core rows, over all executors that ever existed.
-        core_ms: total available time of all cores, from the first submission to the last
+        core_ms: total available time of all rows, from the first submission to the last
             completion, while their executors existed; None where the logs do not contain an
             executor's cores.
         notes: sentences for the user.
+        num_more_cores: cores beside the rows, where a task takes several cores.
     """
 
     label: str
@@ -145,6 +146,7 @@ class RecordedRun:
     num_cores: int
     core_ms: int | None
     notes: tuple[str, ...] = ()
+    num_more_cores: int = 0
 
     @property
     def makespan_ms(self) -> int:

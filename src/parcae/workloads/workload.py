@@ -23,6 +23,9 @@ from parcae.workloads.durations import LARGEST_ARRIVAL_MS
 from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, bare_name
 from parcae.workloads.tables import JobTable, as_deadlines, listed
 
+#: Key in a workload's provenance: how many cores each of its tasks takes (`spark.task.cpus`).
+CORES_PER_TASK = "cores_per_task"
+
 
 class HasExecutors(Protocol):
     """A cluster, as far as drawing jobs needs to know it."""
@@ -30,6 +33,9 @@ class HasExecutors(Protocol):
     @property
     def total_executors(self) -> int:
         """Number of executors (or cores)."""
+
+    def for_tasks_of(self, workload: Workload) -> HasExecutors:
+        """The cluster in slots for the tasks of a workload."""
 
     @property
     def runs_vary(self) -> bool:
@@ -114,12 +120,17 @@ class Workload:
             raise no_cluster(cluster)
         process = ArrivalProcess.parse(arrivals)
         streams = RandomStreams(seed)
-        drawn = draw_sequence(
-            self, process, num_jobs, cluster.total_executors, streams, cluster.runs_vary
-        )
+        slots = cluster.for_tasks_of(self).total_executors
+        drawn = draw_sequence(self, process, num_jobs, slots, streams, cluster.runs_vary)
         # Not `replace`, which would check the arrivals once more.
         object.__setattr__(drawn, "arrivals", arrivals)
         return drawn
+
+    @property
+    def cores_per_task(self) -> int:
+        """How many cores each task takes while it runs."""
+        cores = self.provenance.get(CORES_PER_TASK, "1")
+        return max(1, int(cores)) if re.fullmatch("[0-9]{1,6}", cores) else 1
 
     @property
     def has_spread(self) -> bool:

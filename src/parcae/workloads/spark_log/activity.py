@@ -102,8 +102,8 @@ class LoggedActivity:
                 return cores
         return 0
 
-    def provenance(self) -> dict[str, str]:
-        """What a workload keeps of it."""
+    def provenance(self, cores_per_task: int) -> dict[str, str]:
+        """What a workload keeps of it; counts above are of slots, each of which has some cores."""
         arrival_ms = without_breaks(self.arrival_ms)
         arrivals = process_like(arrival_ms)
         if not self.cores:
@@ -114,7 +114,7 @@ class LoggedActivity:
             arrivals = "batch"
         return {
             CAN_GAIN: self.verdict(),
-            CORES_IN_LOGS: str(self.cores),
+            CORES_IN_LOGS: str(self.cores * cores_per_task),
             ARRIVALS_IN_LOGS: arrivals,
         }
 

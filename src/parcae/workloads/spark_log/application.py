@@ -5,6 +5,7 @@ These are its Spark jobs, stages, tasks, executors and SQL executions.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Mapping
@@ -296,6 +297,17 @@ class ApplicationLog:
         if added is None or added.cores <= 0:
             return UNKNOWN_SLOTS
         return max(1, int(added.cores / self._task_cpus(added.profile_id)))
+
+    def cores_per_task(self) -> Counter[int]:
+        """How many task attempts took how many cores, by the profiles of their executors."""
+        # Column 4 of TaskColumns is `executor`.
+        num_tasks = Counter(self._columns[4])
+        cores = Counter[int]()
+        for name, code in self.executor_codes.items():
+            added = self.executors.get(name)
+            cpus = self._task_cpus(0 if added is None else added.profile_id)
+            cores[max(1, math.ceil(cpus))] += num_tasks[code]
+        return cores
 
     def _task_cpus(self, profile_id: int) -> float:
         if (cpus := self.task_cpus.get(profile_id, 0.0)) > 0:

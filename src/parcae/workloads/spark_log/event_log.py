@@ -24,7 +24,7 @@ from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome, parse_ev
 from parcae.workloads.spark_log.files import LogPart, find_logs, read_lines
 from parcae.workloads.spark_log.naming import lost_starts, queries_without_plan
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
-from parcae.workloads.workload import SESSIONS, Workload
+from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, Workload
 
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
@@ -282,6 +282,8 @@ class LoggedRuns:
     attempts: Counter[str] = field(default_factory=Counter)
     faults: list[LoggedFaults] = field(default_factory=list)
     activity: LoggedActivity = field(default_factory=LoggedActivity)
+    #: Number of task attempts by the cores that each took.
+    task_cores: Counter[int] = field(default_factory=Counter)
 
     def add(self, log: ApplicationLog) -> None:
         """Add the runs of an application."""
@@ -292,6 +294,12 @@ class LoggedRuns:
         self.versions.add(log.version or "unknown")
         self.attempts.update(log.count_attempts())
         self.faults.append(logged_faults(log))
+        self.task_cores.update(log.cores_per_task())
+
+    @property
+    def cores_per_task(self) -> int:
+        """The cores that most tasks took."""
+        return self.task_cores.most_common(1)[0][0] if self.task_cores else 1
 
     def workload(
         self, name: str = "spark", *, recorded: bool = False, keep_first_runs: bool = False
@@ -305,9 +313,11 @@ class LoggedRuns:
             "logs": ", ".join(names[:20]) + more,
             "spark_versions": ", ".join(sorted(self.versions)),
             "recurring_job_key": self.reading.key or "job group, description or call site",
-            **self.activity.provenance(),
+            **self.activity.provenance(self.cores_per_task),
         }
         number_sessions(self.runs)
+        if self.cores_per_task > 1:
+            provenance[CORES_PER_TASK] = str(self.cores_per_task)
         alone = []
         if num_sessions := sessions_at_once(self.runs):
             provenance[SESSIONS] = str(num_sessions)
@@ -365,6 +375,13 @@ class LoggedRuns:
             notes.append(
                 "The number of cores of executors is missing in "
                 f"{counted(self.num_unknown_slots, 'log')}; inferred from overlapping tasks."
+            )
+        if (cores := self.cores_per_task) > 1:
+            others = sorted(self.task_cores.keys() - {cores})
+            but = f"; those that took {', '.join(map(str, others))} count so, too" if others else ""
+            notes.append(
+                f"Each task takes {cores} cores (spark.task.cpus){but}: sizes are in cores, "
+                "parallelism in tasks."
             )
         levels = {level for job in jobs for stage in job.stages for level in stage.durations.levels}
         notes.append(

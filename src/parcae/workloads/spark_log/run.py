@@ -57,6 +57,8 @@ class _Collected:
     applications: list[str] = field(default_factory=list)
     #: Begin, end and number of cores of every executor.
     presence: list[tuple[int, int, int]] = field(default_factory=list)
+    #: Cores of executors that take no task of their own, since a task takes several.
+    num_more_cores: int = 0
     num_cores: int = 0
     is_cores_known: bool = True
 
@@ -176,7 +178,9 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
     into.is_cores_known &= UNKNOWN_SLOTS not in log.slots_of_executor()
     for name, (start_ms, until_ms) in log.presence(last_ms).items():
         into.is_cores_known &= start_ms >= 0 and log.executors[name].cores > 0
-        into.presence.append((start_ms, until_ms, log.slots_of(name)))
+        slots = log.slots_of(name)
+        into.presence.append((start_ms, until_ms, slots))
+        into.num_more_cores += max(0, log.executors[name].cores - slots)
 
 
 def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:
@@ -215,4 +219,5 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
         collected.num_cores,
         core_ms,
         notes,
+        collected.num_more_cores,
     )
