@@ -52,4 +52,4 @@ def read_event_logs(
         FormatError: no event log, or one that cannot be read.
     """
     paths = [logs] if isinstance(logs, str | Path) else logs
-    return read_spark_event_logs([Path(path) for path in paths], key=key, recorded=recorded)[0]
+    return read_spark_event_logs(paths, key=key, recorded=recorded)[0]

@@ -39,6 +39,7 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "sb3_contrib": "rl",
         "stable_baselines3": "rl",
         "ray": "ray",
+        "fsspec": "urls",
         "pyspark": "spark",
     }
 )

@@ -30,12 +30,12 @@ _GROUPS = (("By recurring job", "names", "job"), ("By user", "users", "user"))
 
 @command()
 def compare_logs(
-    a: Path = argument(
+    a: str = argument(
         "Event log of the first run: a file, rolling log folder, zip, or folder of them.",
         "A",
         "read",
     ),
-    b: Path = argument("Event log of the second run. Ratios are B / A.", "B", "read"),
+    b: str = argument("Event log of the second run. Ratios are B / A.", "B", "read"),
     key: str | None = KEY,
     plot: Path | None = option(
         None,

@@ -93,7 +93,7 @@ def learn(
     cluster: ClusterOptions,
     setting: SettingOptions,
     search: LearnSearchOptions,
-    logs: list[Path] = argument(
+    logs: list[str] = argument(
         "Spark event logs, or folders of them; or one workload file (*.parcae)."
     ),
     folder: Path = option(
@@ -192,14 +192,14 @@ def _print_scenario(scenario: Scenario, folder: Path) -> None:
         typer.echo(f"warning: {warning}", err=True)
 
 
-def _is_workload(paths: list[Path]) -> bool:
-    return len(paths) == 1 and paths[0].suffix == ".parcae"
+def _is_workload(paths: list[str]) -> bool:
+    return len(paths) == 1 and paths[0].endswith(".parcae")
 
 
-def _read(paths: list[Path], key: str | None) -> Workload:
+def _read(paths: list[str], key: str | None) -> Workload:
     """The recurring jobs of logs, or of a workload file."""
     if _is_workload(paths):
-        return read_workload(paths[0])
+        return read_workload(Path(paths[0]))
     try:
         with counting("reading") as progress:
             logged = read_runs(paths, key=key, progress=progress)

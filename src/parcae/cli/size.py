@@ -10,6 +10,7 @@ import typer
 from parcae.base.errors import ConfigError
 from parcae.base.files import write_text
 from parcae.base.options import REQUIRED, argument, option, same
+from parcae.base.urls import address_of
 from parcae.cli.checks import names_in
 from parcae.cli.commands import Only, command
 from parcae.cli.options import (
@@ -199,9 +200,10 @@ def _sizes(
 def _read(source: list[str], recorded: bool) -> Workload:
     """The workload, or that of event logs: every run with its arrival, or the recurring jobs."""
     first = source[0]
-    is_name = first in BUILT_IN or first.startswith("mixed:") or not Path(first).exists()
+    is_there = address_of(first) is not None or Path(first).exists()
+    is_name = first in BUILT_IN or first.startswith("mixed:") or not is_there
     if len(source) == 1 and (is_name or first.endswith(".parcae")):
         return load_workload(first)
-    workload, report = read_spark_event_logs([Path(one) for one in source], recorded=recorded)
+    workload, report = read_spark_event_logs(source, recorded=recorded)
     print_reading(report)
     return workload

@@ -61,7 +61,7 @@ def _formats() -> None:
 def _import_command(reader: Reader) -> Any:
     """The command that imports a format: its paths, -o, --name, and the reader's own options."""
     source = "url" if reader.takes_url else "paths" if reader.takes_many else "path"
-    kinds = {"url": str, "paths": list[Path], "path": Path}
+    kinds = {"url": str, "paths": list[str], "path": Path}
 
     def imported(**given: Any) -> None:
         output = given.pop("output")
@@ -116,7 +116,7 @@ def _size(workload: Workload) -> str:
 
 @command()
 def check(
-    paths: list[Path] = argument(
+    paths: list[str] = argument(
         "Event logs: files, rolling log folders, zips, or folders of them.", "LOGS...", "read"
     ),
     key: str | None = KEY,

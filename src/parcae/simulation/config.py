@@ -242,7 +242,7 @@ class SimulationConfig(BaseModel):
         Example: 8 cores have 4 slots for tasks with `spark.task.cpus` of 2.
         """
         cores = workload.cores_per_task
-        if cores == 1 or self.world is not WorldName.CORES:
+        if cores == 1 or self.slots or self.world is not WorldName.CORES:
             return self
         elastic = self.elastic
         of_executor = self.num_executors if elastic is None else elastic.cores_per_executor

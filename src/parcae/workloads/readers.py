@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.extensions import import_function, is_reference, load, rows
 from parcae.base.loader import chunks, members, open_file
+from parcae.base.urls import address_of
 from parcae.workloads.import_report import ImportReport
 from parcae.workloads.workload import Workload
 
@@ -414,7 +415,7 @@ def read_workload(
             raise ConfigError(f"the reader of {format_name!r} has no option {option!r}; {hint}")
     if not reader.takes_many and len(paths) != 1:
         raise ConfigError(f"{format_name} is read from one path, not from {len(paths)}")
-    given = list(paths) if reader.takes_url else [Path(path) for path in paths]
+    given = [path if reader.takes_url or address_of(path) else Path(path) for path in paths]
     source = given if reader.takes_many else given[0]
     read: Read = saying_what_reads(format_name)(import_function(reader.read))
     return read(source, name=name or reader.name, progress=progress, **options)

@@ -12,6 +12,7 @@ from pathlib import Path
 import orjson
 
 from parcae.base.errors import FormatError, WorkloadError
+from parcae.base.urls import Copies, shown
 from parcae.workloads.describe import MEASURED_ALONE
 from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import JobSpec, LoggedFaults, combined
@@ -39,12 +40,17 @@ class LogReading:
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        paths: Sequence[str | Path],
         key: str | None = None,
         max_bad_share: float = 0.01,
         progress: Progress | None = None,
     ) -> None:
-        self.logs = find_logs([Path(path) for path in paths])
+        # Copies of logs at addresses are removed with this object.
+        self._copies = Copies()
+        try:
+            self.logs = find_logs(self._copies.local(paths))
+        except FormatError as error:
+            raise FormatError(shown(error)) from error
         self.key = key
         self.bad = BadRows(max_bad_share)
         self.num_rows = 0
@@ -202,7 +208,7 @@ SOURCE = "Spark event logs"
 
 @saying_what_reads("spark-events")
 def read_spark_event_logs(
-    paths: Sequence[Path],
+    paths: Sequence[str | Path],
     *,
     name: str = "spark",
     key: str | None = None,
@@ -224,7 +230,8 @@ def read_spark_event_logs(
     Args:
         paths: event logs: files (in any codec; complete, or truncated `.inprogress`), rolling
             `eventlog_v2_` directories, folders of hourly files, zip downloads of the history
-            server, tar archives, or folders that contain any of them.
+            server, tar archives, or folders that contain any of them; or addresses of these, such
+            as s3://bucket/logs.
         name: name of the workload.
         key: the Spark property that names recurring jobs (set with `sc.setLocalProperty`). Jobs
             without it are left out, and do not count as warming up an executor (most of them read
@@ -254,7 +261,7 @@ def read_spark_event_logs(
 
 @saying_what_reads("spark-events")
 def read_runs(
-    paths: Sequence[Path],
+    paths: Sequence[str | Path],
     *,
     key: str | None = None,
     max_bad_share: float = 0.01,

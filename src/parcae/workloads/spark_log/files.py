@@ -25,6 +25,7 @@ from parcae.base.loader import (
     split_lines,
     tar_members,
 )
+from parcae.base.urls import shown
 from parcae.workloads.readers import first_of
 from parcae.workloads.spark_log.events import ApplicationStart, parse_event
 
@@ -57,7 +58,7 @@ class LogPart:
     @property
     def label(self) -> str:
         """The name of the part in messages."""
-        return f"{self.path}!{self.member}" if self.member else str(self.path)
+        return shown(f"{self.path}!{self.member}" if self.member else self.path)
 
     @property
     def name(self) -> str:
@@ -118,7 +119,7 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
             f"{where}: no Spark event log found{left_out}; logs begin with a line {{'Event': ...}}"
         )
     distinct = list({_resolved_parts(source): source for source in reversed(sources)}.values())
-    return FoundLogs(_one_copy_each(distinct[::-1], notes), tuple(notes))
+    return FoundLogs(_one_copy_each(distinct[::-1], notes), tuple(map(shown, notes)))
 
 
 def _by_log(paths: Sequence[Path]) -> dict[Path, list[Path]]:

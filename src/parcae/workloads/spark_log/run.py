@@ -65,7 +65,7 @@ class _Collected:
 
 @saying_what_reads("spark-events")
 def read_spark_run(
-    paths: Sequence[Path],
+    paths: Sequence[str | Path],
     *,
     key: str | None = None,
     max_bad_share: float = 0.01,
