@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from parcae.workloads.spark_log.application import SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.events import JobStart
 from parcae.workloads.spark_log.naming import job_name
-from parcae.workloads.spark_log.plan import NAME_PROPERTY
+from parcae.workloads.spark_log.plan import NAME_PROPERTY, plan_names, read_plan, shape_name
+from parcae.workloads.spark_log.run import read_spark_run
+from parcae.workloads.workload import Workload, rows_by_name
+from tests.conftest import job as made
 from tests.conftest import shared_case
+from tests.workloads.spark_log_builder import (
+    executor,
+    sql_end,
+    sql_start,
+    stage_info,
+    to_bytes,
+    whole_job,
+)
 
 _BATCH = "id = 0a1b2c3d-4e5f\nrunId = 9f8e-7d6c\nbatch = "
 
@@ -78,3 +92,105 @@ def test_names_on_yarn_are_the_same_in_every_run_and_mode() -> None:
     workload, _ = read_spark_event_logs(both)
     assert [job.name for job in workload.jobs] == ["collect at sql.py:3"]
     assert workload.weights == (2.0,)
+
+
+_FROM_FILES = """== Physical Plan ==
+* HashAggregate (2)
++- Scan parquet  (1)
+
+(1) Scan parquet
+Output [1]: [id#{id}]
+Location: InMemoryFileIndex [hdfs://name:8020/warehouse/orders/day=2026-01-0{id}]
+
+(2) HashAggregate
+Functions [1]: [{function}(id#{id})]
+"""
+_FROM_TABLES = (
+    "== Physical Plan ==\n(1) Scan parquet spark_catalog.sales.orders\n(2) BatchScan a.b.cities\n"
+)
+
+
+def _name(description: str, plan: str | None, **properties: str) -> str | None:
+    names = None if plan is None else plan_names(plan)
+    query = SqlRecord(0, 0, description, 0, read_plan({}), names)
+    return job_name([JobStart(0, 0, properties, ())], [query], {}, None)
+
+
+@pytest.mark.parametrize(
+    ("description", "label"),
+    [
+        ("collectToPython at NativeMethodAccessorImpl.java:0", "collectToPython of orders, cities"),
+        ("count at <console>:25", "count of orders, cities"),
+        (
+            "SELECT sum(x1)\n FROM orders WHERE day = '2026-01-05' AND n > 1.5",
+            "SELECT sum(x1) FROM orders WHERE day = ? AND n > ?",
+        ),
+        ("insert overwrite t values (1, 'a b')", "insert overwrite t values (?, ?)"),
+        ("/* nightly */ with a as (select 1) select * from a", None),
+    ],
+)
+def test_a_query_without_a_name_of_its_own_has_its_shape_behind_a_label(
+    description: str, label: str | None
+) -> None:
+    name = _name(description, _FROM_TABLES)
+    assert name is not None
+    assert len(name) <= 80
+    assert name.endswith(f" [{shape_name(_FROM_TABLES)}]")
+    if label is not None:
+        assert name == f"{label} [{shape_name(_FROM_TABLES)}]"
+    # Who gives a group or a key says what is the same.
+    assert _name(description, _FROM_TABLES, **{"spark.jobGroup.id": "nightly"}) == "nightly"
+    without = _name(description, None)
+    assert without is not None
+    assert "[shape-" not in without
+
+
+@pytest.mark.parametrize(
+    "description", ["nightly report", "load orders", "collect at app.py:3", "update at Job.java:9"]
+)
+def test_what_a_user_wrote_and_where_stays_the_name(description: str) -> None:
+    assert _name(description, _FROM_TABLES) == description
+
+
+def test_unlike_queries_at_one_call_site_have_names_of_their_own(tmp_path: Path) -> None:
+    events = [executor()]
+    for number, (function, site) in enumerate(
+        [("sum", 3), ("max", 3), ("sum", 3), ("sum", 9), ("sum", 9)]
+    ):
+        start = sql_start(number, 1_000 * number, text=f"collect at /jobs/{number}/app.py:{site}")
+        start["description"] = f"collect at /jobs/app.py:{site}"
+        plan = _FROM_FILES.format(id=number, function=function)
+        ran = (stage_info(number, 1), 1_000 * number + 5, 1_000 * number + 105)
+        query = whole_job(number, 1_000 * number, ran, spark_sql_execution_id=str(number))
+        events += [{**start, "physicalPlanDescription": plan}, *query, sql_end(number)]
+    (tmp_path / "log").write_bytes(to_bytes(events))
+    sums, most = (
+        f"collect at app.py:3 [{shape_name(_FROM_FILES.format(id=7, function=function))}]"
+        for function in ("sum", "max")
+    )
+    names = [sums, most, sums, "collect at app.py:9", "collect at app.py:9"]
+    assert [one.name for one in read_spark_run([tmp_path / "log"]).jobs] == names
+    workload, _ = read_spark_event_logs([tmp_path / "log"])
+    assert {one.name for one in workload.jobs} == set(names)
+
+
+def test_folders_of_files_are_named_without_what_differs_between_runs() -> None:
+    names = {
+        _name(
+            "showString at NativeMethodAccessorImpl.java:0", _FROM_FILES.format(id=id, function="f")
+        )
+        for id in (1, 2)
+    }
+    shape = shape_name(_FROM_FILES.format(id=3, function="f"))
+    assert names == {f"showString of orders [{shape}]"}
+
+
+def test_a_live_query_is_found_by_its_shape_without_the_label() -> None:
+    shape = f"shape-{16 * 'a'}"
+    jobs = [
+        made(name, (1, 5, ())) for name in (f"count of t [{shape}]", f"count of t [{shape}] (2)")
+    ]
+    rows = rows_by_name(Workload("w", tuple(jobs)))
+    assert rows[shape] == (0, 1)
+    named = Workload("w", (*jobs, made(shape, (1, 5, ()))))
+    assert rows_by_name(named)[shape] == (2,)

@@ -153,8 +153,8 @@ def learn(
 def _results(learned: LearnResult, folder: Path) -> str:
     """The files, and the command that comes next."""
     lines = [f"report: {learned.report}", f"policy: {learned.policy}"]
-    serve = ["parcae", "serve", "--policy", str(learned.policy), "--workload"]
-    serve = shlex.join([*serve, str(folder / WORKLOAD)])
+    words = ["parcae", "serve", "--policy", str(learned.policy), "--workload"]
+    serve = shlex.join([*words, str(folder / WORKLOAD)])
     if learned.exported is not None:
         exported = shlex.quote(str(learned.exported))
         lines.append(f"policy file for Spark's plugin: {learned.exported}")

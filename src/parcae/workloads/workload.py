@@ -23,6 +23,8 @@ from parcae.workloads.durations import LARGEST_ARRIVAL_MS
 from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, bare_name
 from parcae.workloads.tables import JobTable, as_deadlines, listed
 
+#: The shape of a query's plan, behind a label that says more to people.
+_SHAPE = re.compile(r" \[(shape-[0-9a-f]{16})\]$")
 #: Key in a workload's provenance: how many cores each of its tasks takes (`spark.task.cpus`).
 CORES_PER_TASK = "cores_per_task"
 
@@ -187,7 +189,8 @@ def rows_by_name(workload: Workload) -> dict[str, tuple[int, ...]]:
     """By name, the rows of the jobs that a scheduler may see under it.
 
     A live cluster knows variants by the name of the job that they vary. Replays of a workload use
-    the variants' own names, so these are names, too.
+    the variants' own names, so these are names, too. It knows a query that has the shape of its
+    plan behind a label by that shape.
 
     Example: the names of the jobs "etl" and "etl (2)" have the rows (0, 1) and (1,).
     """
@@ -198,6 +201,8 @@ def rows_by_name(workload: Workload) -> dict[str, tuple[int, ...]]:
         bare = bare_name(job.name)
         if bare != job.name and bare in names:
             rows[bare].append(row)
+        if (shape := _SHAPE.search(bare)) and shape[1] not in names:
+            rows[shape[1]].append(row)
     return {name: tuple(of_name) for name, of_name in rows.items()}
 
 

@@ -41,6 +41,7 @@ from parcae.workloads.spark_log.naming import (
     job_name,
     lost_starts,
     own_stages,
+    shared_descriptions,
     stage_kind,
     stage_name,
     submission_ms,
@@ -124,8 +125,9 @@ def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
 
 def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> list[JobRun]:
     """Every completed run of a job in the log, in order of submission."""
+    shared = shared_descriptions(log)
     named = [
-        (group, job_name(group.jobs, group.executions, log.settings, key))
+        (group, job_name(group.jobs, group.executions, log.settings, key, shared))
         for group in job_groups(log)
     ]
     unnamed = [job for group, name in named if name is None for job in group.jobs]

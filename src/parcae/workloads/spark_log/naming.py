@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord, StageRecord
@@ -227,6 +228,22 @@ _COUNTED = re.compile(
 )
 #: A call site, whose folder is another one on every node and in every run where YARN copies files.
 _CALL_SITE = re.compile(r"^([^ ]+ at )(?:[A-Za-z]+:)?[/\\].*[/\\]([^/\\]+:[0-9]+)$")
+_SITE = re.compile(r"([^ ]+) at .*:[0-9]+")
+#: Call sites that many queries share: those of the bridge to Python, of shells, of threads.
+_SHARED_SITE = re.compile(
+    r"copy_local_properties at .*|[^ ]+ at (?:<[a-z]+>|(?:NativeMethodAccessorImpl|"
+    r"DirectMethodHandleAccessor|GeneratedMethodAccessor[0-9]+|AccessController|Method|FutureTask|"
+    r"CompletableFuture|ThreadPoolExecutor|Thread)\.java):[0-9]+"
+)
+#: The beginning of a statement of SQL, which a server or a shell makes the description.
+_STATEMENT = re.compile(
+    r"(?:\(|/\*.*?\*/|\s)*(?:select\s.*\sfrom|with\s.*\sas|insert\s+(?:into|overwrite)|merge\s+into|"
+    r"create\s+(?:or\s+replace\s+)?(?:\w+\s+)?(?:table|view)|update\s.*\sset|delete\s+from)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_LITERAL = re.compile(r"'[^']*'?|\"[^\"]*\"?|(?<![\w.])[0-9][\w.]*")
+#: A label is so long that the name of a shape fits behind it.
+_MAX_LABEL = 50
 #: Descriptions that Spark generates for a part of a query.
 _INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
 #: Properties that Spark 3.3 and 3.4 replace, with that description, for a part of a query.
@@ -248,11 +265,14 @@ def job_name(
     executions: Sequence[SqlRecord],
     settings: Mapping[str, str],
     key: str | None,
+    shared: Container[str] = frozenset(),
 ) -> str | None:
     """The name of a recurring job, the same in every run; None if it lacks the property `key`.
 
     Without a key the name is the first of these: the job group (unless a server generated it), the
     SQL execution's description (the user's, if given), the Spark job's description, the call site.
+    A SQL execution that is described by a statement, or by a call site of many queries (such as
+    those in `shared`), has its plan's shape behind a label: the same query, whatever its literals.
 
     Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
     """
@@ -260,12 +280,21 @@ def job_name(
         named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs) or _name_of_plan(
             executions, key
         )
-        return named or _default_name(jobs, executions)
+        return named or _default_name(jobs, executions, shared)
     if key is not None:
         # The setting of this name says which property names jobs; it names none itself.
         setting = "" if key == NAME_PROPERTY else settings.get(key, "")
         return _first(_given(job, key) or setting for job in jobs) or None
-    return _default_name(jobs, executions)
+    return _default_name(jobs, executions, shared)
+
+
+def shared_descriptions(log: ApplicationLog) -> frozenset[str]:
+    """The descriptions of SQL executions whose plans have several shapes."""
+    shapes = defaultdict[str, set[str]](set)
+    for execution in log.sql.values():
+        if execution.plan_names is not None and execution.root_id == execution.execution_id:
+            shapes[execution.description].add(execution.plan_names.shape)
+    return frozenset(text for text, of_text in shapes.items() if len(of_text) > 1)
 
 
 def _given(job: JobStart, key: str) -> str:
@@ -274,13 +303,35 @@ def _given(job: JobStart, key: str) -> str:
     return "" if is_inner and key in _REPLACED else job.properties.get(key, "")
 
 
-def _default_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
+def _shape_with_label(executions: Sequence[SqlRecord], shared: Container[str]) -> str:
+    """The shape of a query's plan behind a label, if its description names no single query."""
+    root = next((one for one in executions if one.execution_id == one.root_id), None)
+    text = "" if root is None else _first([root.description])
+    if root is None or root.plan_names is None or not text:
+        return ""
+    if site := _SITE.fullmatch(text):
+        is_shared_by_many = _SHARED_SITE.fullmatch(text) is not None
+        if not is_shared_by_many and root.description not in shared:
+            return ""
+        tables = ", ".join(root.plan_names.tables)
+        label = f"{site[1]} of {tables}" if is_shared_by_many and tables else text
+    elif _STATEMENT.match(root.description):
+        label = _LITERAL.sub("?", _SPACES.sub(" ", root.description).strip())
+    else:
+        return ""
+    return f"{_cut(label, _MAX_LABEL)} [{root.plan_names.shape}]"
+
+
+def _default_name(
+    jobs: Sequence[JobStart], executions: Sequence[SqlRecord], shared: Container[str]
+) -> str:
     """The name without a key, see `job_name`."""
     groups = (job.properties.get(_GROUP, "") for job in jobs)
     described = (_given(job, "spark.job.description") for job in jobs)
     roots = sorted(executions, key=lambda execution: execution.execution_id)
     return (
         _first(group for group in groups if not _GENERATED.search(group))
+        or _shape_with_label(executions, shared)
         or _first(execution.description for execution in roots)
         or _first(described)
         or _first(job.properties.get("callSite.short", "") for job in jobs)
@@ -313,9 +364,9 @@ def _in_any_run(text: str) -> str:
     return _CALL_SITE.sub(r"\1\2", _COUNTED.sub(r"\1\2", text))
 
 
-def _cut(text: str) -> str:
-    """The text, cut to MAX_NAME characters."""
-    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
+def _cut(text: str, most: int = MAX_NAME) -> str:
+    """The text, cut to a number of characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def stage_kind(info: StageInfo) -> str:

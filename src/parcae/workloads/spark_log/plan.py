@@ -43,11 +43,20 @@ _FIRST_WORD = re.compile(r"[ :+*()0-9-]*[A-Za-z]*")
 _WORD = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*+)(#[0-9]|\()?")
 
 
+#: A scan of a table that a catalog knows, and the folder of files that a scan reads.
+_TABLE = re.compile(r"Scan (?:[A-Za-z]+ )?((?:[A-Za-z_]\w{0,80}\.){1,4})(\w{1,80})")
+_LOCATION = re.compile(r"Location: [A-Za-z]{1,40} ?(?:\([^)\n]{0,40}\))?\[([^\],\n]*)")
+#: A part of a path that says what the files are: no date, no number, no partition.
+_TELLING = re.compile(r"(?![^/]*[0-9]{4})[A-Za-z_][^/=:]*")
+_MOST_TABLES = 3
+
+
 class PlanNames(NamedTuple):
-    """The two names of a plan: with literals and without."""
+    """The two names of a plan: with literals and without; and the tables that it reads."""
 
     plan: str
     shape: str
+    tables: tuple[str, ...] = ()
 
 
 def plan_names(description: str) -> PlanNames:
@@ -56,7 +65,17 @@ def plan_names(description: str) -> PlanNames:
     Example: `plan_names(event["physicalPlanDescription"]).plan` is like "plan-0f3a...", with 16
     digits.
     """
-    return PlanNames(plan_name(description), shape_name(description))
+    return PlanNames(plan_name(description), shape_name(description), _tables(description))
+
+
+def _tables(description: str) -> tuple[str, ...]:
+    """The first tables or folders that a plan reads, as far as their names tell something."""
+    found = [table for _, table in _TABLE.findall(description)]
+    for place in _LOCATION.findall(description):
+        # Behind the host of an address.
+        folders = place.partition("://")[2].split("/")[1:] or place.split("/")
+        found += [name for name in reversed(folders) if _TELLING.fullmatch(name)][:1]
+    return tuple(dict.fromkeys(found))[:_MOST_TABLES]
 
 
 def plan_name(description: str) -> str:

@@ -31,6 +31,7 @@ from parcae.workloads.spark_log.naming import (
     job_groups,
     job_name,
     own_stages,
+    shared_descriptions,
     submission_ms,
     user_of,
 )
@@ -101,8 +102,9 @@ def _collect(log: ApplicationLog, reading: LogReading, into: _Collected) -> None
     owner = first_listing_job(log)
     job_of_stage = dict[int, int]()
     into.applications.append(log.label)
+    shared = shared_descriptions(log)
     for group in job_groups(log):
-        name = job_name(group.jobs, group.executions, log.settings, reading.key)
+        name = job_name(group.jobs, group.executions, log.settings, reading.key, shared)
         stages = own_stages(group, owner)
         job = None if name is None else _job(name, group, log, stages)
         if name is None:
