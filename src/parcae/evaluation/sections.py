@@ -126,7 +126,8 @@ def _session_warning(process: ArrivalProcess, workload: Workload, config: Simula
     if process.replays(workload):
         count = workload.num_sessions
     else:
-        count = process.num_sessions(workload, config.total_executors, config.runs_vary)
+        slots = config.for_tasks_of(workload).total_executors
+        count = process.num_sessions(workload, slots, config.runs_vary)
     if count != 1:
         return ""
     return (

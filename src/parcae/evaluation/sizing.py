@@ -280,7 +280,8 @@ class Question:
             return process_like(grown(self.recorded, self.growth).arrival_ms.tolist())
         process = ArrivalProcess.parse(self.arrivals)
         if process.is_closed:
-            num_sessions = process.num_sessions(self.workload, self.config.total_executors)
+            slots = self.config.for_tasks_of(self.workload).total_executors
+            num_sessions = process.num_sessions(self.workload, slots)
             return f"sessions:{max(1, round(num_sessions * self.growth))}"
         if process.kind == "batch" or self.growth == 1:
             return self.arrivals
