@@ -223,7 +223,8 @@ def test_accounting_is_described_and_compared_by_partition(run: Run, tmp_path: P
     data = json.loads((tmp_path / "c.json").read_text())
     assert data["policies"]["as recorded"]["waiting"]["mean"] == 30
     assert [user["user"] for user in data["users"]] == ["u1", "u3"]
-    assert done.out.index("as recorded") < done.out.index("easy")
+    before, after = (done.out.index(f"│ {name} ") for name in ("as recorded", "easy"))
+    assert done.out.index("Warning: in the log jobs waited 30.0 s") < before < after
 
 
 def test_a_log_is_simulated_under_easy_unless_another_policy_is_named(run: Run) -> None:

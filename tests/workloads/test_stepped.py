@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parcae.base.errors import ConfigError, WorkloadError
+from parcae.base.errors import WorkloadError
 from parcae.rigid.jobs import RigidJobs, to_steps
 from parcae.rigid.logs import read_log
 
@@ -39,24 +39,7 @@ def test_jobs_larger_than_a_smaller_cluster_are_left_out() -> None:
     assert (jobs.ids.tolist(), jobs.demand.tolist()) == ([5, 7], [[3], [1]])
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"step_s": 0}, "each must be at least 1"),
-        ({"num_units": 65}, r"a cluster of .64. cannot be divided into 65 units"),
-        ({"capacity": (65,)}, r"the capacity .65. must have .* from 1 up to the log's .64."),
-        ({"capacity": (8, 8)}, "one number for each resource"),
-    ],
-)
-def test_what_cannot_be_is_refused(change: dict[str, object], match: str) -> None:
-    settings: dict[str, object] = {"step_s": 60, "num_units": 4, "horizon": 10} | change
-    with pytest.raises(ConfigError, match=match):
-        to_steps(_log(), **settings)  # type: ignore[arg-type]
-
-
-def test_jobs_in_steps_and_clusters_that_nothing_fits_are_refused() -> None:
-    with pytest.raises(WorkloadError, match="its times are in steps already"):
-        to_steps(RigidJobs("a", [0], [1], [[1]], [4]), step_s=60, num_units=4, horizon=4)
+def test_a_cluster_that_nothing_fits_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"none of 1 jobs fits a cluster of .2.: give it more"):
         to_steps(
             RigidJobs("a", [0], [1], [[3]], [4], step="s"),

@@ -288,11 +288,9 @@ class Comparison:
         return [*filter(None, [self.world.caveat(self)]), *self.world.warnings(self)]
 
     def notes(self) -> list[str]:
-        """Sentences below the table of policies; a caveat comes first."""
-        caveat = self.world.caveat(self)
-        warnings = [f"Warning: {text}." for text in self.warnings()]
-        count = 1 if caveat else 0
-        return [*warnings[:count], *self.world.notes(self), *warnings[count:]]
+        """Sentences below the table of policies; the caveat is above it."""
+        warnings = (f"Warning: {text}." for text in self.world.warnings(self))
+        return [*self.world.notes(self), *warnings]
 
     def columns(self) -> list[Column]:
         """The columns of the table of policies, after that of their names."""
@@ -341,7 +339,9 @@ def comparison_table(comparison: Comparison) -> Table:
         [result.name, *(column.text(result) for column in columns)] for result in comparison.rows
     ]
     headings = ["policy", *(column.heading for column in columns)]
-    return text_table(comparison.title(), headings, rows, "\n".join(comparison.notes()))
+    caveat = comparison.world.caveat(comparison)
+    title = f"Warning: {caveat}.\n{comparison.title()}" if caveat else comparison.title()
+    return text_table(title, headings, rows, "\n".join(comparison.notes()))
 
 
 def text_table(

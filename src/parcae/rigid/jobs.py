@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.errors import ConfigError, WorkloadError
+from parcae.base.errors import WorkloadError
 
 IntArray = npt.NDArray[np.int64]
 #: Times of a run stay below this, so that kernels can add them without an overflow.
@@ -243,42 +243,13 @@ def to_steps(
 ) -> RigidJobs:
     """Convert a log in seconds to jobs in steps, on a cluster of `num_units` units per resource.
 
-    Durations and demands are rounded up, arrivals are rounded down. Schedulers see the true
-    durations, as in DeepRM's world. Jobs that are larger than the cluster are left out.
-
-    Args:
-        jobs: the log in seconds.
-        step_s: length of a step in seconds.
-        num_units: units of each resource of the resulting cluster.
-        horizon: longest duration in steps; longer jobs are cut to it.
-        capacity: size of the cluster in the log's units, if it should be smaller than the log's.
-
-    Raises:
-        ConfigError: a step, number of units, horizon or capacity that is out of range.
-        WorkloadError: the jobs are in steps already, or no job fits the cluster.
+    Durations and demands are rounded up, arrivals are rounded down; longer jobs are cut to the
+    horizon. Schedulers see the true durations, as in DeepRM's world. `capacity` makes the cluster
+    smaller than the log's, in the log's units; jobs that are larger are left out.
 
     Example: a job of 4,000 s and 20 of 1,728 processors takes 2 steps of 3,600 s and 1 of 54 units.
     """
     size = np.array(jobs.capacity if capacity is None else capacity, np.int64)
-    if jobs.step != "s":
-        raise WorkloadError(
-            f"{jobs.name}: its times are in {jobs.step}s already; give a log in seconds"
-        )
-    if step_s < 1 or num_units < 1 or horizon < 1:
-        raise ConfigError(
-            f"steps of {step_s} s, {num_units} units, a horizon of {horizon} steps: "
-            "each must be at least 1"
-        )
-    if size.shape != jobs.capacity.shape or (size < 1).any() or (size > jobs.capacity).any():
-        raise ConfigError(
-            f"{jobs.name}: the capacity {size.tolist()} must have one number for each resource, "
-            f"from 1 up to the log's {jobs.capacity.tolist()}"
-        )
-    if (size < num_units).any():
-        raise ConfigError(
-            f"{jobs.name}: a cluster of {size.tolist()} cannot be divided into {num_units} units "
-            "of at least one each; give fewer units"
-        )
     rows = np.flatnonzero((jobs.demand <= size).all(axis=1))
     if not len(rows):
         raise WorkloadError(

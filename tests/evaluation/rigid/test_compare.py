@@ -339,14 +339,14 @@ def test_what_the_log_says_is_the_first_row_and_never_the_baseline_or_the_best()
 def test_where_the_simulation_misses_the_log_that_is_said_first() -> None:
     comparison = compare_log(_recorded(), ["easy", "sjf"], part="all")
     said = "in the log jobs waited 5,000 s on average, in the simulation under easy "
-    assert comparison.notes()[0].startswith(f"Warning: {said}")
+    assert str(comparison.tables()[0].title).startswith(f"Warning: {said}")
     assert comparison.warnings()[0].startswith(said)
     assert headline(comparison).startswith(said.capitalize())
     jobs = _recorded()
     easy = run_policy(make_packing_policy("easy"), [jobs], PackingConfig.for_log(jobs))[0]
     true = compare_log(replace(jobs, waits=easy.start - jobs.arrival), ["easy"], part="all")
     assert true.rows[0].ratio_to_first.mean == 1
-    assert not any("in the log jobs" in note for note in true.notes())
+    assert not any("in the log jobs" in text for text in true.warnings())
 
 
 def test_partitions_and_a_cluster_that_is_too_small_are_warned_of() -> None:
