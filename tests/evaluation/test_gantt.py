@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,11 @@ from parcae.evaluation.gantt import (
     merged,
     raster,
 )
+from parcae.policies.registry import named_policy
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.simulator import simulate
+from parcae.workloads.job import DriverTime
+from tests.conftest import batch, job
 from tests.metrics.hand_made import cut_off, trace
 
 
@@ -128,3 +135,17 @@ def test_large_clusters_show_evenly_chosen_executors() -> None:
 def test_charts_without_recorded_tasks_are_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigError, match="record=True"):
         cluster_chart(trace(recorded=False))
+
+
+def test_a_row_below_the_cores_shows_when_jobs_run_no_task() -> None:
+    spec = job("etl", (1, 1_000, ()), (1, 500, (0,)))
+    times = DriverTime(np.array([[100, 50]]), np.array([[0, 0]]), np.array([30]))
+    sequence = batch(replace(spec, driver_time=times))
+    config = SimulationConfig(world=WorldName.CORES, num_executors=1)
+    trace = simulate(
+        sequence, named_policy("fifo", sequence.workload, config), config, 1, record=True
+    )
+    _, panel = cluster_chart(trace).panels
+    assert panel.bars.start.tolist() == [0.0, 1.1, 1.65]
+    assert panel.bars.finish.tolist() == [0.1, 1.15, 1.68]
+    assert panel.num_rows == 1

@@ -96,6 +96,7 @@ class Trace:
         world: the rules by which executors were assigned; in the world of cores each is a core.
         has_sessions: whether jobs arrived after others had ended, so that arrivals depend on the
             policy; jobs are then in the order of the sequence.
+        has_driver: whether the driver took time, in which a job runs no task and holds no core.
     """
 
     policy: str
@@ -117,6 +118,7 @@ class Trace:
     held_ms: int | None = None
     world: World = World.EXECUTORS
     has_sessions: bool = False
+    has_driver: bool = False
 
     @property
     def unit(self) -> str:

@@ -496,7 +496,35 @@ def cluster_chart(trace: Trace, name: str = "") -> Chart:
     )
     end_ms = max(1, last_completion_ms(trace))
     title = f"{name or trace.policy}: {_results(trace, end_ms)}"
-    return Chart(title, [panel], end_ms / MS_PER_S, "time (s)")
+    panels = [panel, _without_tasks(trace, tasks)] if trace.has_driver else [panel]
+    return Chart(title, panels, end_ms / MS_PER_S, "time (s)")
+
+
+def _without_tasks(trace: Trace, tasks: npt.NDArray[np.void]) -> Panel:
+    """When jobs in the system ran no task: their driver worked, or they waited for a core. Each job
+    that does so has a row, and leaves it to a later one.
+    """
+    spans: list[tuple[int, int, int]] = []
+    for job in np.flatnonzero(trace.completion_ms != NOT_COMPLETED).tolist():
+        own = np.sort(tasks[tasks["job"] == job], order="start_ms")
+        # No task runs from the latest finish so far to the next start.
+        from_ms = np.maximum.accumulate([trace.arrival_ms[job], *own["finish_ms"]])
+        until_ms = [*own["start_ms"], trace.completion_ms[job]]
+        pairs = zip(from_ms.tolist(), until_ms, strict=True)
+        spans += [(start, int(end), job) for start, end in pairs if end > start]
+    spans.sort()
+    free_ms: list[int] = []
+    rows = []
+    for start, end, _ in spans:
+        row = next((row for row, free in enumerate(free_ms) if free <= start), len(free_ms))
+        free_ms[row : row + 1] = [end]
+        rows.append(row)
+    times = np.array(spans, np.int64).reshape(-1, 3)
+    bars = Bars(
+        np.array(rows, np.int64), times[:, 0] / MS_PER_S, times[:, 1] / MS_PER_S, times[:, 2]
+    )
+    names = [f"{job}: {text}" for job, text in enumerate(trace.job_names)]
+    return Panel("no task", max(1, len(free_ms)), bars, names)
 
 
 def _results(trace: Trace, end_ms: int) -> str:

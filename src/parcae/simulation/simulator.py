@@ -343,6 +343,7 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         held_ms=held_core_ms(future, now["clock_ms"]),
         world=World(now["world"]),
         has_sessions=sequence.has_sessions,
+        has_driver=len(future.timers) > 0,
     )
 
 
