@@ -53,7 +53,7 @@ from parcae.evaluation.statistics import (
 )
 from parcae.evaluation.who_pays import MISSED
 from parcae.policies.names import parse_name
-from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import check_elastic, resolve_faults
 from parcae.workloads.describe import fingerprint
@@ -271,6 +271,11 @@ class Question:
         return default_block(self.recorded.num_jobs) if self.block is None else self.block
 
     @property
+    def is_closed(self) -> bool:
+        """Whether jobs arrive in sessions, each after another has ended."""
+        return ArrivalProcess.parse(self.arrivals).is_closed
+
+    @property
     def drawn_arrivals(self) -> str:
         """The arrivals with their growth, as a process that can be drawn at any size.
 
@@ -279,7 +284,7 @@ class Question:
         if self.arrivals == "recorded":
             return process_like(grown(self.recorded, self.growth).arrival_ms.tolist())
         process = ArrivalProcess.parse(self.arrivals)
-        if process.is_closed:
+        if self.is_closed:
             slots = self.config.for_tasks_of(self.workload).total_executors
             num_sessions = process.num_sessions(self.workload, slots)
             return f"sessions:{max(1, round(num_sessions * self.growth))}"
@@ -294,8 +299,7 @@ class Question:
             drawn = resampled(self.recorded, self.jobs_per_run, block, seed=seed)
         else:
             # No arrival process that is accepted depends on the cluster.
-            is_closed = ArrivalProcess.parse(self.arrivals).is_closed
-            arrivals = self.drawn_arrivals if is_closed else self.arrivals
+            arrivals = self.drawn_arrivals if self.is_closed else self.arrivals
             drawn = self.workload.draw(self.jobs_per_run, arrivals, self.config, seed=seed)
         return drawn if drawn.has_sessions else grown(drawn, self.growth)
 
@@ -409,7 +413,7 @@ class Sizing:
         question: what was asked.
         results: one for every size and policy, by size, then in the order of the policies.
         elastic: the same for the elastic clusters.
-        load: by size, the arriving work / the capacity of the cores; see `_offered_cores`.
+        load: by size, the arriving work / the capacity of the cores; see `_loads`.
     """
 
     question: Question
@@ -492,9 +496,8 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
             sizing = replace(sizing, results=tuple(every))
         else:
             sizing = replace(sizing, elastic=(*sizing.elastic, *found))
-    work_rate = _offered_cores(question)
     tried = sorted({result.cores for result in sizing.every})
-    return replace(sizing, load={cores: work_rate / cores for cores in tried})
+    return replace(sizing, load=_loads(question, tried))
 
 
 def _next_size(sizing: Sizing) -> int | None:
@@ -510,6 +513,18 @@ def _next_size(sizing: Sizing) -> int | None:
             if smallest - below >= 2:
                 return (below + smallest) // 2
     return None
+
+
+def _loads(question: Question, tried: Sequence[int]) -> dict[int, float]:
+    """By size, arriving work / capacity of the cores; of sessions, if no job ever waited."""
+    if not question.is_closed:
+        work_rate = _offered_cores(question)
+        return {cores: work_rate / cores for cores in tried}
+    configs = {
+        cores: question.config.model_copy(update={"num_executors": cores}) for cores in tried
+    }
+    arrivals = question.drawn_arrivals
+    return {n: offered_load(question.workload, config, arrivals) for n, config in configs.items()}
 
 
 def _offered_cores(question: Question) -> float:
@@ -640,6 +655,8 @@ def warnings(sizing: Sizing) -> list[str]:
     alone = measured_alone_warning(sizing.question.workload)
     durations = [f"{alone[0].upper()}{alone[1:]}."] if alone else []
     over = [f"{n} (load {load:.2f})" for n, load in sizing.load.items() if FULL < load < math.inf]
+    # Sessions wait: they never bring more than the cores can do.
+    over = [] if sizing.question.is_closed else over
     overloaded = (
         f"Overloaded sizes: {', '.join(over)}. More work arrives than the cores can do, so the "
         "times there depend on the length of the run."
@@ -682,8 +699,7 @@ def _reach(estimate: Estimate, target: Target) -> str:
 def sizing_table(sizing: Sizing) -> Table:
     """The sizing as a table for the terminal."""
     asked = sizing.question
-    is_closed = ArrivalProcess.parse(asked.arrivals).is_closed
-    arrivals = asked.drawn_arrivals if is_closed else asked.arrivals
+    arrivals = asked.drawn_arrivals if asked.is_closed else asked.arrivals
     title = (
         f"{asked.workload.name}: {counted(asked.num_seeds, 'run')} of "
         f"{counted(asked.jobs_per_run, 'job')}, arrivals {arrivals}, growth {asked.growth:g}"
