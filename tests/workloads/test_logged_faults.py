@@ -111,8 +111,9 @@ def test_ends_that_spark_does_not_count_as_failures_are_none() -> None:
     for task in tasks:
         task["Task Info"]["Failed"] = task["Task End Reason"]["Reason"] != "Success"
     log = _read_log([executor(), job_start(0, 0, [stage_info(0, 2)]), *tasks])
-    assert (logged_faults(log).num_failed, logged_faults(log).num_attempts) == (1, 3)
-    assert log.count_attempts() == {
+    faults = logged_faults(log, log.tasks())
+    assert (faults.num_failed, faults.num_attempts) == (1, 3)
+    assert log.count_attempts(log.tasks()) == {
         "failed": 1,
         "killed": 1,
         "lost with their executor": 0,
@@ -125,7 +126,7 @@ def test_an_executor_that_never_came_up_is_not_lost() -> None:
     end = {"Event": "SparkListenerApplicationEnd", "Timestamp": _HOUR}
     crashes = [_removed(str(n), n * 1_000, "Command exited with code 1") for n in range(1, 9)]
     log = _read_log([executor("1", 4), *crashes[1:], end])
-    assert logged_faults(log).num_lost_executors == 0
+    assert logged_faults(log, log.tasks()).num_lost_executors == 0
 
 
 def test_the_rates_of_the_log_are_simulated(tmp_path: Path) -> None:

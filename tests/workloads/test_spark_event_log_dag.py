@@ -1,6 +1,5 @@
 """From events to a DAG: skipped stages, broadcasts, sampling jobs, attempts, slots and waves."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from parcae.workloads.spark_log.application import ApplicationLog, TaskColumns
 from parcae.workloads.spark_log.dag import JobRun, job_runs
 from parcae.workloads.spark_log.durations import level_bucket, place_tasks
 from parcae.workloads.spark_log.events import Outcome, parse_event
+from parcae.workloads.spark_log.losses import CheckedLog, LeftOut
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,
@@ -37,16 +37,20 @@ def _log(events: list[dict[str, Any]]) -> ApplicationLog:
     return log
 
 
+def _runs(events: list[dict[str, Any]], left_out: LeftOut | None = None) -> list[JobRun]:
+    return job_runs(CheckedLog(_log(events)), None, left_out or LeftOut())
+
+
 def _only_run(events: list[dict[str, Any]]) -> JobRun:
-    (run,) = job_runs(_log([executor(), *events]), None, Counter())
+    (run,) = _runs([executor(), *events])
     return run
 
 
 def _dropped(events: list[dict[str, Any]]) -> dict[str, int]:
     """Why the jobs of a log are left out; all of them are."""
-    dropped = Counter[str]()
-    assert job_runs(_log([executor(), *events]), None, dropped) == []
-    return dropped
+    left_out = LeftOut()
+    assert _runs([executor(), *events], left_out) == []
+    return left_out.num_jobs
 
 
 def _parents(events: list[dict[str, Any]]) -> list[tuple[set[int], set[int]]]:
@@ -101,13 +105,13 @@ def test_a_parent_that_ran_is_not_replaced_and_a_skipped_one_by_the_last_before(
     assert _data_parents(events) == [set(), set(), {0}, {1, 2}, set()]
 
 
-def test_stages_of_unknown_rdds_and_parents_that_no_job_lists_are_left_out() -> None:
+def test_stages_of_unknown_rdds_are_left_out() -> None:
     def unknown(stage: int) -> dict[str, Any]:
         info = {**stage_info(stage, 1), "RDD Info": []}
         del info["Parent IDs"]
         return info
 
-    last = stage_info(2, 1, (1, 99))
+    last = stage_info(2, 1, (1,))
     events = whole_job(0, 0, (unknown(0), 0, 10), unknown(1), (last, 10, 20))
     assert _parents(events) == [(set(), set()), (set(), {0})]
 
@@ -122,7 +126,7 @@ def test_runs_are_in_order_of_submission_with_their_first_pool() -> None:
     for job, pool in enumerate(({}, {"spark_scheduler_pool": "p"}, {"spark_scheduler_pool": "q"})):
         events += whole_job(job, 100, (stage_info(job, 1), 100, 110), **IN_SQL, **pool)
     events += [sql_end(0), *whole_job(7, 20, (stage_info(7, 1), 20, 30))]
-    runs = job_runs(_log(events), None, Counter())
+    runs = _runs(events)
     assert [(run.submission_ms, run.pool) for run in runs] == [(20, ""), (100, "p")]
 
 
@@ -133,7 +137,7 @@ def test_a_pool_in_the_settings_is_that_of_jobs_of_sql_only() -> None:
     # Spark copies the settings into the properties of these jobs.
     in_sql = whole_job(1, 20, (stage_info(1, 1), 20, 30), **IN_SQL, spark_scheduler_pool="p")
     events = [settings, executor(), *outside, *_query(*in_sql, time=20)]
-    runs = job_runs(_log(events), None, Counter())
+    runs = _runs(events)
     assert [(run.submission_ms, run.pool) for run in runs] == [(0, ""), (20, "p")]
 
 
@@ -229,7 +233,8 @@ def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
     ]
     events = [job_start(0, 0, [info]), *ends, stage_completed(info, 0, 90), job_end(0)]
     assert _samples(_only_run(events)) == [20, 40]
-    assert _log(events).count_attempts() == {
+    log = _log(events)
+    assert log.count_attempts(log.tasks()) == {
         "failed": 1,
         "killed": 1,
         "lost with their executor": 0,
@@ -250,7 +255,8 @@ def test_a_task_whose_output_is_lost_ran_once_before() -> None:
     log = _log([*events, *ends, *lost, *others, *again, *done])
     for one, other in zip(log.tasks(), plain.tasks(), strict=True):
         assert one.tolist() == other.tolist()
-    assert log.count_attempts() == {**plain.count_attempts(), "lost with their executor": 2}
+    of_plain = plain.count_attempts(plain.tasks())
+    assert log.count_attempts(log.tasks()) == {**of_plain, "lost with their executor": 2}
 
 
 def test_a_job_without_a_successful_task_is_dropped() -> None:
@@ -317,19 +323,19 @@ def _two_queries() -> list[dict[str, Any]]:
 
 
 def test_a_query_with_a_spark_job_whose_start_was_lost_is_dropped() -> None:
-    assert len(job_runs(_log(_two_queries()), None, Counter())) == 2
+    assert len(_runs(_two_queries())) == 2
     events = [event for event in _two_queries() if event.get("Submission Time") != 0]
     lost_one = [
         event
         for event in _two_queries()
         if event["Event"] != "SparkListenerJobStart" or event["Job ID"] != 2
     ]
-    dropped = Counter[str]()
-    (run,) = job_runs(_log(lost_one), None, dropped)
+    left_out = LeftOut()
+    (run,) = _runs(lost_one, left_out)
     assert run.submission_ms == 0
-    assert dropped == {"had a Spark job whose start is missing in the log": 1}
+    assert left_out.num_jobs == {"had a Spark job whose start is missing in the log": 1}
     # All Spark jobs of the first query lost their start: nothing is left of it.
-    assert [run.submission_ms for run in job_runs(_log(events), None, Counter())] == [100]
+    assert [run.submission_ms for run in _runs(events)] == [100]
 
 
 def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:

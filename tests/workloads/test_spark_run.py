@@ -178,7 +178,7 @@ def test_a_torn_log_gives_what_it_holds(tmp_path: Path) -> None:
         (
             small_log(),
             "nobody",
-            r"in log \(3 jobs did not carry the property 'nobody'\).*the key",
+            r"in log \(3 jobs did not carry the property 'nobody'\).*--key",
         ),
         (small_log() + b"{damaged}\n" * 9, None, "rows could not be read"),
     ],

@@ -24,6 +24,8 @@ from parcae.workloads.spark_log.run import read_spark_run
 #: Width of the tables in characters, and number of jobs without a counterpart that are listed.
 _WIDTH = 100
 _NUM_LISTED = 20
+#: Busy shares up to this are shown as 100%: the times of the log are rounded to milliseconds.
+_FULL = 1.005
 #: Tables of groups of jobs: the title, the groups, and what one is.
 _GROUPS = (("By recurring job", "names", "job"), ("By user", "users", "user"))
 
@@ -117,8 +119,13 @@ def _seconds(value: float) -> str:
     return UNKNOWN_TEXT if value != value else f"{value:,.2f} s"  # NaN is not equal to itself
 
 
-def _share(value: float | None) -> str:
-    return "busy share unknown" if value is None else f"{value:.0%}"
+def _share(run: LogSummary) -> str:
+    busy = run.core_utilization
+    if busy is None:
+        return "busy share unknown"
+    if busy > _FULL:
+        return f"{busy:.0%} (impossible: times or cores of the log are wrong)"
+    return f"{busy:.0%}" + (" (too low: tasks are missing)" * bool(run.num_lost_ends))
 
 
 #: The rows of the summary: heading, and the cell of a run.
@@ -131,5 +138,5 @@ _SUMMARY_ROWS: tuple[tuple[str, Callable[[LogSummary], str]], ...] = (
     ("makespan", lambda run: _seconds(run.makespan_s)),
     ("task attempts", lambda run: f"{run.num_tasks:,}"),
     ("task time", lambda run: _seconds(run.task_s)),
-    ("all executors' cores, busy", lambda run: f"{run.num_cores}, {_share(run.core_utilization)}"),
+    ("all executors' cores, busy", lambda run: f"{run.num_cores}, {_share(run)}"),
 )

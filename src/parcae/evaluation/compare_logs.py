@@ -40,6 +40,7 @@ class LogSummary:
         num_cores: cores of all executors that ever existed; a task may take several.
         core_utilization: share of the cores' time spent on tasks; None if the log does not state
             the number of cores.
+        num_lost_ends: number of tasks without an end in the log, for which it is too low.
     """
 
     path: str
@@ -56,6 +57,7 @@ class LogSummary:
     task_s: float
     num_cores: int
     core_utilization: float | None
+    num_lost_ends: int
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ def summarize_run(run: RecordedRun) -> LogSummary:
         task_s=s_from_ms(run.task_ms),
         num_cores=run.num_cores + run.num_more_cores,
         core_utilization=run.core_utilization,
+        num_lost_ends=run.num_lost_ends,
     )
 
 

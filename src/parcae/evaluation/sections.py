@@ -32,7 +32,7 @@ from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms, makespan_ms
 from parcae.simulation.simulator import simulate
-from parcae.workloads.describe import MEASURED_ALONE
+from parcae.workloads.describe import LOST_ENDS, MEASURED_ALONE, TASK_TIME, TASK_TIME_LEFT_OUT
 from parcae.workloads.workload import ArrivalProcess, Workload
 
 #: Keys of a workload's provenance that only measurements of one job at a time have: those of
@@ -51,6 +51,7 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
     found = (
         delay_warning(workload, config),
         _load_warning(workload, config, arrivals),
+        lost_work_warning(workload),
         measured_alone_warning(workload),
         _ended_by_failures(workload, config),
     )
@@ -133,6 +134,23 @@ def _session_warning(process: ArrivalProcess, workload: Workload, config: Simula
     return (
         "there is one session, whose jobs run one after another: no order of jobs can change "
         "anything; give the number of sessions to expect, as in --arrivals sessions:4"
+    )
+
+
+def lost_work_warning(workload: Workload) -> str:
+    """A sentence if the logs had more work than the workload; else no text."""
+    of = workload.provenance
+    missing = []
+    if TASK_TIME_LEFT_OUT in of:
+        kept = of.get(TASK_TIME, "a part")
+        missing.append(f"has {kept} of the task time in its logs, not {of[TASK_TIME_LEFT_OUT]}")
+    if LOST_ENDS in of:
+        missing.append(f"comes from logs in which {of[LOST_ENDS]}")
+    if not missing:
+        return ""
+    return (
+        f"{workload.name} {' and '.join(missing)}: the cluster had more work than the jobs here, "
+        "so loads and times are too low"
     )
 
 

@@ -38,7 +38,7 @@ from parcae.evaluation.comparison import Comparison, Progress, compare_in, text_
 from parcae.evaluation.page import write_page
 from parcae.evaluation.pictures import in_legend, new_picture, save_picture, tidy, write_picture
 from parcae.evaluation.policies import check_seeds
-from parcae.evaluation.sections import FULL, measured_alone_warning
+from parcae.evaluation.sections import FULL, lost_work_warning, measured_alone_warning
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -652,8 +652,9 @@ def headline(sizing: Sizing) -> str:
 
 def warnings(sizing: Sizing) -> list[str]:
     """Where a conclusion would be wrong, one sentence each."""
-    alone = measured_alone_warning(sizing.question.workload)
-    durations = [f"{alone[0].upper()}{alone[1:]}."] if alone else []
+    workload = sizing.question.workload
+    of_logs = (lost_work_warning(workload), measured_alone_warning(workload))
+    durations = [f"{text[0].upper()}{text[1:]}." for text in of_logs if text]
     over = [f"{n} (load {load:.2f})" for n, load in sizing.load.items() if FULL < load < math.inf]
     # Sessions wait: they never bring more than the cores can do.
     over = [] if sizing.question.is_closed else over

@@ -26,6 +26,11 @@ from parcae.workloads.workload import Workload
 TOP_SHARE = 0.23
 #: Key in a workload's provenance: event logs in which hardly two jobs ran at the same time.
 MEASURED_ALONE = "measured_alone"
+#: Keys in a workload's provenance: how much of the logs' task time its jobs have; where the rest
+#: is, if it is much; and how many task ends are missing in the logs.
+TASK_TIME = "task_time"
+TASK_TIME_LEFT_OUT = "task_time_left_out"
+LOST_ENDS = "lost_task_ends"
 #: Key in a workload's provenance: the number of first runs that the import left out.
 FIRST_RUNS_LEFT_OUT = "first_runs_left_out"
 #: Keys in a workload's provenance about the logs' own cluster, which `parcae learn` goes by:

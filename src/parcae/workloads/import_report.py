@@ -76,6 +76,11 @@ class BadRows:
             shown = what if len(what) <= _MOST_SHOWN else f"{what[:_MOST_SHOWN]}..."
             self._samples.append(f"{path}:{line}: {shown}")
 
+    def include(self, other: BadRows) -> None:
+        """Count the bad rows of another collector, too."""
+        self.count += other.count
+        self._samples = (self._samples + other._samples)[:NUM_SAMPLES]
+
     @property
     def samples(self) -> tuple[str, ...]:
         """The first few bad rows, each as "path:line: problem"."""

@@ -137,6 +137,8 @@ class RecordedRun:
             executor's cores.
         notes: sentences for the user.
         num_more_cores: cores beside the rows, where a task takes several cores.
+        num_lost_ends: number of tasks of which the logs have no end, or an impossible time: so many
+            more tasks kept the cores busy.
     """
 
     label: str
@@ -147,6 +149,7 @@ class RecordedRun:
     core_ms: int | None
     notes: tuple[str, ...] = ()
     num_more_cores: int = 0
+    num_lost_ends: int = 0
 
     @property
     def makespan_ms(self) -> int:
@@ -168,10 +171,12 @@ class RecordedRun:
     def core_utilization(self) -> float | None:
         """Share of the cores' available time in which they worked; None where it is not known.
 
-        Work for jobs that lack the naming property counts as well: the core was not free.
+        It is above 1 where the log's times or cores contradict each other, and too low where ends
+        of tasks are missing. Work for jobs that lack the naming property counts as well: the core
+        was not free.
         """
         if not self.core_ms:
             return None
         start = np.clip(self.tasks["start_ms"], 0, self.makespan_ms)
         finish = np.clip(self.tasks["finish_ms"], 0, self.makespan_ms)
-        return min(1.0, float((finish - start).sum()) / self.core_ms)
+        return float((finish - start).sum()) / self.core_ms

@@ -144,6 +144,10 @@ class ApplicationLog:
     executor_codes: dict[str, int] = field(default_factory=dict)
     #: Number of tasks that had succeeded when their output was lost with its executor.
     num_outputs_lost: int = 0
+    #: Number of events that the log has twice.
+    num_repeated: int = 0
+    #: Whether there is an end of a SQL execution whose start is missing.
+    has_unknown_sql: bool = False
     _start: ApplicationStart | None = None
     _columns: tuple[array[int], ...] = field(default_factory=_int64_columns)
     #: By stage and attempt, the rows of repeated tasks whose partition is not in the log.
@@ -168,7 +172,12 @@ class ApplicationLog:
                     for name, value in event.properties.items()
                     if name == POOL_PROPERTY or self.settings.get(name) != value
                 }
-                self.jobs[event.job_id] = event._replace(properties=job_properties)
+                started = event._replace(properties=job_properties)
+                if self.jobs.setdefault(event.job_id, started) != started:
+                    raise FormatError(
+                        f"{self.label}: two Spark jobs have the number {event.job_id}; these are "
+                        "the events of several applications: split them into one file each"
+                    )
             case JobEnd():
                 self.job_results[event.job_id] = event.is_success
                 self.job_end_ms[event.job_id] = event.time_ms
@@ -182,6 +191,8 @@ class ApplicationLog:
                         record.is_ended = True
                         record.is_success = event.is_success
                         record.end_ms = event.time_ms
+                else:
+                    self.has_unknown_sql = True
             case Statement(group=group):
                 self.statements[group] = event
             case ExecutorAdded():
@@ -225,6 +236,11 @@ class ApplicationLog:
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
+    @property
+    def has_beginning(self) -> bool:
+        """Whether the log has its first events."""
+        return self._start is not None or bool(self.version)
+
     def lacks_end_of(self, stage_id: int) -> bool:
         """Whether a stage ran without an event of its end; Spark drops events under load.
 
@@ -248,8 +264,15 @@ class ApplicationLog:
         if self._unplaced:
             table = table._replace(task_index=self._partitions(table))
         # By launch; ties by stage, then by task index.
-        order = np.lexsort((table.task_index, table.stage_id, table.launch_ms))
-        return TaskColumns(*(column[order] for column in table))
+        ends = (table.outcome, table.executor, table.finish_ms)
+        order = np.lexsort((*ends, table.task_index, table.stage_id, table.launch_ms))
+        table = TaskColumns(*(column[order] for column in table))
+        # An executor runs a task once at a time: what is equal to the row before repeats its event.
+        is_new = np.ones(order.size, bool)
+        if order.size:
+            is_new[1:] = np.any([np.diff(column) for column in table], axis=0)
+        self.num_repeated = order.size - int(is_new.sum())
+        return TaskColumns(*(column[is_new] for column in table))
 
     def _partitions(self, table: TaskColumns) -> Int64Array:
         """`task_index` with the partitions of repeated tasks whose partition is not in the log."""
@@ -320,14 +343,13 @@ class ApplicationLog:
         # Column 0 of TaskColumns is `stage_id`.
         return Counter(self._columns[0])
 
-    def count_attempts(self) -> dict[str, int]:
+    def count_attempts(self, tasks: TaskColumns) -> dict[str, int]:
         """Numbers of attempts that failed, were killed or lost, or were speculative."""
-        # Columns 5 and 6 of TaskColumns are `outcome` and `is_speculative`.
-        outcomes = Counter(self._columns[5])
+        outcomes = Counter(tasks.outcome.tolist())
         return {
             "failed": outcomes[Outcome.FAILED],
             "killed": outcomes[Outcome.KILLED],
             "lost with their executor": outcomes[Outcome.LOST] + self.num_outputs_lost,
             "ended by lost shuffle data": outcomes[Outcome.INPUT_LOST],
-            "speculative": sum(self._columns[6]),
+            "speculative": int(tasks.is_speculative.sum()),
         }

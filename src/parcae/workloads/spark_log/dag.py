@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +32,7 @@ from parcae.workloads.spark_log.durations import (
     stage_samples,
 )
 from parcae.workloads.spark_log.events import StageInfo
+from parcae.workloads.spark_log.losses import UNLISTED, CheckedLog, LeftOut
 from parcae.workloads.spark_log.naming import (
     JobGroup,
     LostStarts,
@@ -50,6 +52,8 @@ from parcae.workloads.spark_log.naming import (
 
 #: Stages submitted within this time of each other are assumed to wait for the same event.
 TOGETHER_MS = 50
+#: A job of more stages is no query; what follows takes time with the square of their number.
+MOST_STAGES = 10_000
 #: Runs that overlap for at most this share of the time count as runs one at a time.
 _TOLERATED_OVERLAP = 0.01
 
@@ -123,8 +127,9 @@ def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
     return shared_ms <= _TOLERATED_OVERLAP * busy_ms
 
 
-def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> list[JobRun]:
+def job_runs(checked: CheckedLog, key: str | None, left_out: LeftOut) -> list[JobRun]:
     """Every completed run of a job in the log, in order of submission."""
+    log = checked.log
     shared = shared_descriptions(log)
     named = [
         (group, job_name(group.jobs, group.executions, log.settings, key, shared))
@@ -132,7 +137,7 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
     ]
     unnamed = [job for group, name in named if name is None for job in group.jobs]
     ignored_stages = {info.stage_id for job in unnamed for info in job.stages}
-    placed = place_tasks(log.tasks(), log.slots_of_executor(), ignored_stages)
+    placed = place_tasks(checked.tasks, log.slots_of_executor(), ignored_stages)
     # For every stage the rows of its task attempts, in order.
     by_stage = np.argsort(placed.tasks.stage_id, kind="stable")
     ids, starts = np.unique(placed.tasks.stage_id[by_stage], return_index=True)
@@ -140,16 +145,23 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
     slots = slot_changes(log, placed)
     left_ms = own_finish_ms(placed)
     free = FreeTime(slots, placed.tasks._replace(finish_ms=left_ms))
+    owner = first_listing_job(log)
     application = _Application(
-        log, placed, rows, first_listing_job(log), lost_starts(log), slots, free, left_ms
+        log, checked, placed, rows, owner, lost_starts(log), slots, free, left_ms
     )
+    left_out.task_ms[UNLISTED] += checked.unlisted_ms
     runs = []
     for group, name in named:
-        unnamed_job = f"did not carry the property {key!r}"
-        run = unnamed_job if name is None else _job_run(name, group, application)
-        if isinstance(run, str):
-            dropped[run] += 1
+        own = own_stages(group, owner)
+        task_ms = checked.task_ms(own)
+        if name is None:
+            left_out.add(f"did not carry the property {key!r}", task_ms)
+        elif wrong := checked.what_is_wrong(group, own):
+            left_out.add(wrong[0], task_ms, f"{name} ({wrong[1]})")
+        elif isinstance(run := _job_run(name, group, own, application), str):
+            left_out.add(run, task_ms, name)
         else:
+            left_out.kept_ms += task_ms
             runs.append(run)
     return sorted(runs, key=lambda run: run.submission_ms)
 
@@ -162,6 +174,7 @@ class _Application:
     """
 
     log: ApplicationLog
+    checked: CheckedLog
     placed: PlacedTasks
     rows: dict[int, Int64Array]
     owner: dict[int, int]
@@ -213,13 +226,30 @@ class _Application:
         succeeded = self._succeeded(stage_id)
         return replayed_ms(self.placed.tasks, self.left_ms, self.rows[stage_id], succeeded)
 
+    @cached_property
+    def _num_slots(self) -> int:
+        known = sum(self.log.slots_of(executor) for executor in self.log.executors)
+        return max(known, int(self.placed.slot.max(initial=-1)) + 1)
+
+    def num_tasks(self, record: StageRecord, samples: StageSamples) -> int:
+        """The tasks of a stage; without those that lack an end and had no time on its slots."""
+        num_tasks = record.info.num_tasks
+        if record.info.stage_id not in self.checked.lost_ends:
+            return num_tasks
+        measured_ms = np.concatenate(samples.by_wave)
+        took_ms = max(0, record.completion_ms - max(0, record.submission_ms))
+        fitting = math.ceil(took_ms * self._num_slots / max(1.0, float(measured_ms.mean())))
+        return min(num_tasks, max(measured_ms.size, fitting))
+
 
 def is_torn(record: StageRecord, succeeded: Int64Array) -> bool:
     """Whether ends of the stage's tasks are missing in the log."""
     return succeeded.size < record.info.num_tasks
 
 
-def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | str:
+def _job_run(
+    name: str, group: JobGroup, own: Sequence[int], application: _Application
+) -> JobRun | str:
     """The run of one group, or the reason why it is left out."""
     log = application.log
     if not group.is_ended(log):
@@ -228,7 +258,6 @@ def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | 
         return "failed"
     if application.lost.touch(group):
         return "had a Spark job whose start is missing in the log"
-    own = own_stages(group, application.owner)
     if any(map(log.lacks_end_of, own)):
         return "had a stage whose end is missing in the log"
     # Stages that were skipped have neither tasks nor a completion event.
@@ -239,6 +268,8 @@ def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | 
     }
     infos = {info.stage_id: info for job in group.jobs for info in job.stages}
     infos |= {stage_id: record.info for stage_id, record in kept.items()}
+    if len(kept) > MOST_STAGES:
+        return f"had more than {MOST_STAGES:,} stages"
     order = _in_order_of_submission(kept, infos)
     if not order:
         return "ran no stage (everything was skipped or empty)"
@@ -257,7 +288,7 @@ def _job_run(name: str, group: JobGroup, application: _Application) -> JobRun | 
         StageRun(
             name=stage_name(kept[stage_id], group.executions),
             kind=stage_kind(kept[stage_id].info),
-            num_tasks=kept[stage_id].info.num_tasks,
+            num_tasks=application.num_tasks(kept[stage_id], samples[stage_id]),
             parents=frozenset(position[p] for p in parents[stage_id]),
             control_parents=frozenset(position[p] for p in control[stage_id]),
             samples=samples[stage_id],

@@ -13,20 +13,23 @@ import orjson
 
 from parcae.base.errors import FormatError, WorkloadError
 from parcae.base.urls import Copies, shown
-from parcae.workloads.describe import MEASURED_ALONE
+from parcae.workloads.describe import LOST_ENDS, MEASURED_ALONE, TASK_TIME, TASK_TIME_LEFT_OUT
 from parcae.workloads.import_report import BadRows, ImportReport, counted
 from parcae.workloads.job import JobSpec, LoggedFaults, combined
 from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.activity import LoggedActivity
-from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
+from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome, parse_event
-from parcae.workloads.spark_log.files import LogPart, find_logs, read_lines
+from parcae.workloads.spark_log.files import LogPart, LogSource, find_logs, read_lines
+from parcae.workloads.spark_log.losses import CheckedLog, LeftOut, LostEnds
 from parcae.workloads.spark_log.naming import lost_starts, queries_without_plan
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
 from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, Workload
 
+#: A workload of which more of the logs' task time is missing is warned of.
+_MUCH_LOST = 0.01
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
 
@@ -34,8 +37,7 @@ Progress = Callable[[int, int], None]
 class LogReading:
     """Event logs that are read one application at a time, and counts over all of them.
 
-    `key` is what names the jobs. `left_out` has the number of jobs that are left out, by reason;
-    whoever makes jobs of the applications fills it.
+    `key` is what names the jobs. Whoever makes jobs of the applications fills `left_out`.
     """
 
     def __init__(
@@ -54,33 +56,52 @@ class LogReading:
         self.key = key
         self.bad = BadRows(max_bad_share)
         self.num_rows = 0
-        self.left_out = Counter[str]()
+        self.left_out = LeftOut()
+        self.lost_ends = LostEnds()
+        self._refused: list[str] = []
         self._missing = Counter[str]()
         self._progress = progress
         self._total = sum(part.size for source in self.logs.sources for part in source.parts)
         self._done = 0
 
-    def applications(self) -> Iterator[ApplicationLog]:
-        """Read the logs; in the end, too many bad lines are refused."""
+    def applications(self) -> Iterator[CheckedLog]:
+        """Read the logs. One of several that cannot be read is left out."""
         for source in self.logs.sources:
-            log = ApplicationLog(source.name)
-            *earlier, last = source.parts
-            for part in earlier:
-                if not self._read_part(part, log):
-                    raise FormatError(
-                        f"{part.label} is cut off, and parts follow it; copy it again"
-                    )
-            # The application was killed, or is still running: this is no bad line.
-            if self._read_part(last, log) is False:
-                self._missing["lines"] += 1
-            lost = lost_starts(log)
-            self._missing["jobs"] += lost.num_jobs
-            self._missing["tasks"] += lost.num_tasks
-            self._missing["plans"] += queries_without_plan(log, self.key)
-            yield log
-        self.bad.finish(self.num_rows)
+            before = self.num_rows
+            try:
+                checked = self._read(source)
+            except FormatError as error:
+                if len(self.logs.sources) == 1:
+                    raise
+                self.num_rows = before
+                self._refused.append(shown(f"Left out {source.label}: {error}."))
+            else:
+                yield checked
 
-    def _read_part(self, part: LogPart, log: ApplicationLog) -> bool | None:
+    def _read(self, source: LogSource) -> CheckedLog:
+        """Read one log; too many bad lines are refused."""
+        log = ApplicationLog(source.name)
+        bad = BadRows(self.bad.max_share)
+        before = self.num_rows
+        *earlier, last = source.parts
+        for part in earlier:
+            if not self._read_part(part, log, bad):
+                raise FormatError(f"{part.label} is cut off, and parts follow it; copy it again")
+        # The application was killed, or is still running: this is no bad line.
+        is_cut = self._read_part(last, log, bad) is False
+        bad.finish(self.num_rows - before)
+        self.bad.include(bad)
+        checked = CheckedLog(log)
+        self._missing["lines"] += is_cut
+        lost = lost_starts(log)
+        self._missing["jobs"] += lost.num_jobs
+        self._missing["tasks"] += lost.num_tasks
+        self._missing["plans"] += queries_without_plan(log, self.key)
+        self._missing["repeated"] += log.num_repeated
+        self.lost_ends.add(checked, f" of {source.name}" if len(self.logs.sources) > 1 else "")
+        return checked
+
+    def _read_part(self, part: LogPart, log: ApplicationLog, bad: BadRows) -> bool | None:
         """Add the events of one file to the log.
 
         Returns whether its last line is complete; None if it has no line.
@@ -97,7 +118,10 @@ class LogReading:
             try:
                 event = parse_event(line)
             except FormatError as error:
-                self.bad.add(part.label, number, str(error))
+                bad.add(part.label, number, str(error))
+                # This is no log: its end need not be waited for.
+                if bad.count > max(_MANY_BAD, self.num_rows // 2):
+                    bad.finish(self.num_rows)
                 continue
             if event is not None:
                 log.add(event)
@@ -108,21 +132,36 @@ class LogReading:
         if self._progress is not None:
             self._progress(self._done, self._total)
 
+    @property
+    def labels(self) -> str:
+        """The logs in messages: the first of them."""
+        names = [source.name for source in self.logs.sources]
+        return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
     def no_jobs(self, what: str = "") -> FormatError:
         """The error for logs without a completed job; `what` says which others there are."""
-        names = [source.name for source in self.logs.sources]
-        reasons = [f"{counted(count, 'job')} {why}" for why, count in self.left_out.items()]
+        reasons = [*self.left_out.in_short(), *self._refused]
         found = "; ".join(filter(None, [what, *reasons])) or "the log contains no job at all"
         return FormatError(
-            f"no completed job in {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} "
+            f"no completed job in {self.labels} "
             f"({found}); import logs of batch jobs or queries that finished "
-            "(and check the property given as the key)"
+            "(and check the property given as --key)"
         )
+
+    def provenance(self) -> dict[str, str]:
+        """How much of the logs' task time is in the jobs that were kept, and what is not."""
+        left_out, ends = self.left_out, self.lost_ends
+        lost_ms = left_out.lost_ms
+        is_much = lost_ms > _MUCH_LOST * (left_out.kept_ms + lost_ms)
+        return {
+            TASK_TIME: left_out.share,
+            **({TASK_TIME_LEFT_OUT: left_out.reasons} if is_much else {}),
+            **({LOST_ENDS: str(ends)} if ends.num_lost else {}),
+        }
 
     def notes_of_jobs(self) -> list[str]:
         """Sentences for the user on jobs that are left out."""
-        left_out = sorted(self.left_out.items())
-        return [f"Left out {counted(count, 'job')} that {why}." for why, count in left_out]
+        return [*self._refused, *self.left_out.sentences()]
 
     def notes_of_lines(self) -> list[str]:
         """Sentences for the user on what is missing in the logs."""
@@ -136,11 +175,15 @@ class LogReading:
             "the log.",
             "tasks": f"Left out {counted(missing['tasks'], 'task end')} whose stage belongs to no "
             "Spark job in the log.",
+            "repeated": f"Left out {counted(missing['repeated'], 'repeated task end')}.",
             "plans": f"{plans:,} SQL {has} no plan in the log; {keeps}.",
         }
-        return [sentence for what, sentence in sentences.items() if missing[what]]
+        lost = [self.lost_ends.sentence] if self.lost_ends.num_lost else []
+        return [*lost, *(sentence for what, sentence in sentences.items() if missing[what])]
 
 
+#: As many bad lines at least are read before a file is given up, most of whose lines are bad.
+_MANY_BAD = 100_000
 _QUERIES = ("queries have", "they keep their names")
 
 
@@ -158,9 +201,8 @@ _ON_PURPOSE = ("killed by driver", "decommission", "explicit termination request
 _SHUTDOWN_MS = 2_000
 
 
-def logged_faults(log: ApplicationLog) -> LoggedFaults:
+def logged_faults(log: ApplicationLog, tasks: TaskColumns) -> LoggedFaults:
     """Count failed attempts, speculative copies, lost executors and the time of executors."""
-    tasks = log.tasks()
     last_ms = int(tasks.finish_ms.max(initial=0))
     end_ms = log.end_ms if log.end_ms > 0 else last_ms
     outcomes = Counter(tasks.outcome.tolist())
@@ -271,8 +313,8 @@ def read_runs(
     reading = LogReading(paths, key, max_bad_share, progress)
     logged = LoggedRuns(reading)
     # One application at a time: only the runs of its jobs, with their durations, stay in memory.
-    for log in reading.applications():
-        logged.add(log)
+    for checked in reading.applications():
+        logged.add(checked)
     if not logged.runs:
         raise reading.no_jobs()
     return logged
@@ -292,15 +334,16 @@ class LoggedRuns:
     #: Number of task attempts by the cores that each took.
     task_cores: Counter[int] = field(default_factory=Counter)
 
-    def add(self, log: ApplicationLog) -> None:
+    def add(self, checked: CheckedLog) -> None:
         """Add the runs of an application."""
-        runs = job_runs(log, self.reading.key, self.reading.left_out)
+        log = checked.log
+        runs = job_runs(checked, self.reading.key, self.reading.left_out)
         self.runs += runs
         self.activity.add(log, runs)
         self.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
         self.versions.add(log.version or "unknown")
-        self.attempts.update(log.count_attempts())
-        self.faults.append(logged_faults(log))
+        self.attempts.update(log.count_attempts(checked.tasks))
+        self.faults.append(logged_faults(log, checked.tasks))
         self.task_cores.update(log.cores_per_task())
 
     @property
@@ -321,6 +364,7 @@ class LoggedRuns:
             "spark_versions": ", ".join(sorted(self.versions)),
             "recurring_job_key": self.reading.key or "job group, description or call site",
             **self.activity.provenance(self.cores_per_task),
+            **self.reading.provenance(),
         }
         number_sessions(self.runs)
         if self.cores_per_task > 1:
@@ -347,7 +391,8 @@ class LoggedRuns:
                     name, self.runs, provenance, keep_first_runs=keep_first_runs
                 )
         except WorkloadError as error:
-            raise FormatError(f"the log is inconsistent: {error}; download it again") from error
+            label = self.reading.labels
+            raise FormatError(f"{label}: inconsistent: {error}; download it again") from error
         report = ImportReport(
             SOURCE,
             sum(len(source.parts) for source in sources),
@@ -369,6 +414,11 @@ class LoggedRuns:
     def _notes(self, jobs: Sequence[JobSpec]) -> list[str]:
         """Sentences for the user about the import."""
         notes = self.reading.notes_of_jobs()
+        left_out = self.reading.left_out
+        rest = f"; the rest: {left_out.reasons}" if left_out.reasons else ""
+        ends = self.reading.lost_ends
+        known = ", as far as task ends are there" if ends.num_lost else ""
+        notes.append(f"The jobs have {left_out.share} of the task time in the log{known}{rest}.")
         lost = [f"{count:,} {what}" for what, count in self.attempts.items() if count]
         if lost:
             notes.append(
@@ -378,6 +428,11 @@ class LoggedRuns:
         faults = combined(self.faults)
         notes.append(f"Faults in the logs (--faults log simulates them): {faults}.")
         notes += self.reading.notes_of_lines()
+        if ends.num_lost:
+            notes.append(
+                "Tasks without an end take as long as the others of their stage, as far as its "
+                "cores had the time for them."
+            )
         if self.num_unknown_slots:
             notes.append(
                 "The number of cores of executors is missing in "

@@ -112,14 +112,29 @@ def job_groups(log: ApplicationLog) -> Iterator[JobGroup]:
     yield from by_root.values()
 
 
-def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
+def execution_ids(job: JobStart) -> Iterator[int]:
+    """The root SQL execution that a Spark job belongs to, and its own; none outside SQL."""
     for name in ("spark.sql.execution.root.id", "spark.sql.execution.id"):
         value = job.properties.get(name, "")
         # At most 18 digits: the id fits an int64.
         if value.isdecimal() and len(value) < 19:
-            execution = log.sql.get(int(value))
-            return execution.root_id if execution and execution.root_id in log.sql else int(value)
-    return None
+            yield int(value)
+
+
+def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
+    number = next(execution_ids(job), None)
+    execution = None if number is None else log.sql.get(number)
+    return execution.root_id if execution and execution.root_id in log.sql else number
+
+
+def began_before_log(group: JobGroup, log: ApplicationLog) -> bool:
+    """Whether a group's SQL execution began before the log, or its start was dropped.
+
+    Some programs remove all events of SQL from a log: its queries are whole.
+    """
+    ids = [number for job in group.jobs for number in execution_ids(job)]
+    has_sql = bool(log.sql) or log.has_unknown_sql or not log.has_beginning
+    return bool(ids) and has_sql and not any(number in log.sql for number in ids)
 
 
 def queries_without_plan(log: ApplicationLog, key: str | None) -> int:

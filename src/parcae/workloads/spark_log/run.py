@@ -21,9 +21,10 @@ from parcae.workloads.recorded_run import (
     RecordedJob,
     RecordedRun,
 )
-from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
+from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
 from parcae.workloads.spark_log.durations import place_tasks
 from parcae.workloads.spark_log.event_log import LogReading, Progress
+from parcae.workloads.spark_log.losses import CLOCK, CheckedLog
 from parcae.workloads.spark_log.naming import (
     JobGroup,
     completion_ms,
@@ -62,6 +63,7 @@ class _Collected:
     num_more_cores: int = 0
     num_cores: int = 0
     is_cores_known: bool = True
+    num_lost_ends: int = 0
 
 
 @saying_what_reads("spark-events")
@@ -84,8 +86,8 @@ def read_spark_run(
     """
     reading = LogReading(paths, key, max_bad_share, progress)
     collected = _Collected()
-    for log in reading.applications():
-        _collect(log, reading, collected)
+    for checked in reading.applications():
+        _collect(checked, reading, collected)
     outcomes = Counter(job.outcome for job in collected.jobs)
     if not outcomes[JobOutcome.COMPLETED]:
         raise reading.no_jobs(", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()))
@@ -96,25 +98,32 @@ def read_spark_run(
     return _run(", ".join(str(path) for path in paths), collected, tuple(notes))
 
 
-def _collect(log: ApplicationLog, reading: LogReading, into: _Collected) -> None:
+def _collect(checked: CheckedLog, reading: LogReading, into: _Collected) -> None:
     """Add one application to what was collected."""
+    log = checked.log
     # A stage that several Spark jobs list belongs to the first one; the others skip it.
     owner = first_listing_job(log)
     job_of_stage = dict[int, int]()
+    out_of_time = set[int]()
     into.applications.append(log.label)
     shared = shared_descriptions(log)
     for group in job_groups(log):
         name = job_name(group.jobs, group.executions, log.settings, reading.key, shared)
         stages = own_stages(group, owner)
+        wrong = checked.what_is_wrong(group, stages)
         job = None if name is None else _job(name, group, log, stages)
         if name is None:
-            reading.left_out[f"did not carry the property {reading.key!r}"] += 1
+            reading.left_out.add(f"did not carry the property {reading.key!r}")
+        elif wrong is not None:
+            reading.left_out.add(wrong[0], example=f"{name} ({wrong[1]})")
         elif job is None:
-            reading.left_out["began at a time that the log does not contain"] += 1
+            reading.left_out.add("began at a time that the log does not contain", example=name)
         else:
             job_of_stage.update(dict.fromkeys(stages, len(into.jobs)))
             into.jobs.append(job)
-    _collect_tasks(log, job_of_stage, into)
+        if wrong is not None and wrong[0] == CLOCK:
+            out_of_time.update(stages)
+    _collect_tasks(checked, job_of_stage, out_of_time, into)
     _collect_executors(log, into)
 
 
@@ -132,14 +141,21 @@ def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int])
     return _Job(name, start_ms, max(start_ms, end_ms), outcome, user)
 
 
-def _collect_tasks(log: ApplicationLog, job_of_stage: dict[int, int], into: _Collected) -> None:
-    """Place every attempt on a core.
+def _collect_tasks(
+    checked: CheckedLog, job_of_stage: dict[int, int], out_of_time: set[int], into: _Collected
+) -> None:
+    """Place every attempt on a core, but those of stages whose times are wrong.
 
     The core is busy from the launch on while it deserializes and runs the attempt. The log's finish
     time is not used: it is when the driver processed the end of the task, often after the core's
     next task was launched.
     """
-    tasks = log.tasks()
+    log, tasks = checked.log, checked.tasks
+    if out_of_time:
+        is_kept = ~np.isin(tasks.stage_id, list(out_of_time))
+        tasks = TaskColumns(*(column[is_kept] for column in tasks))
+    into.num_lost_ends += len(checked.tasks.stage_id) - len(tasks.stage_id)
+    into.num_lost_ends += sum(checked.lost_ends.values())
     # Slots are assigned by the time in which a core works, not by the driver's finish time.
     tasks = tasks._replace(finish_ms=tasks.launch_ms + tasks.busy_ms)
     core, num_cores = _core_rows(
@@ -222,4 +238,5 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
         core_ms,
         notes,
         collected.num_more_cores,
+        collected.num_lost_ends,
     )
