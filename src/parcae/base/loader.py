@@ -33,6 +33,9 @@ from parcae.base.texts import BYTES_PER_MIB
 MAX_FILE_BYTES = 1024 * BYTES_PER_MIB
 #: A line of what is read line by line has at most this many bytes.
 MAX_LINE_BYTES = 256 * BYTES_PER_MIB
+#: What is read as a stream unpacks to at most so many times its size, or to so many bytes.
+_MOST_TIMES = 1_000
+_MUCH_UNPACKED = 256 * BYTES_PER_MIB
 #: A secret has at most this many bytes; a pipe that it comes through is waited for this long.
 _SHORT_BYTES = 64 * 1024
 _WRITER_S = 10.0
@@ -66,8 +69,7 @@ def chunks(path: Path, progress: Callable[[int], None] | None = None) -> Iterato
         if Path(path).suffix == ".gz" and stream.read(len(GZIP_MAGIC)) != GZIP_MAGIC:
             raise FormatError(f"{path}: truncated or not gzip data; download the file again")
         stream.seek(0)
-        source = Counting(stream, progress)
-        yield from decompressed_chunks(source, str(path), may_be_cut=False)
+        yield from unpacked(Counting(stream, progress), str(path), may_be_cut=False)
 
 
 def read_file(path: Path, max_bytes: int | None = None) -> bytes:
@@ -118,14 +120,28 @@ def lines(
     yield from found
 
 
+def unpacked(stream: Counting, label: str, *, may_be_cut: bool = True) -> Iterator[bytes]:
+    """The decompressed content of a stream; refuses what unpacks to more than any log does."""
+    num_bytes = 0
+    for piece in decompressed_chunks(stream, label, may_be_cut=may_be_cut):
+        num_bytes += len(piece)
+        if num_bytes > max(_MUCH_UNPACKED, _MOST_TIMES * stream.num_bytes):
+            raise FormatError(
+                f"{label}: unpacks to more than {_MOST_TIMES:,} times its size; this is no log"
+            )
+        yield piece
+
+
 def split_lines(pieces: Iterable[bytes], label: str) -> Iterator[tuple[bytes, bool]]:
     """Yield lines without their ends, each with whether its end was there.
 
-    Only the last line can lack its end; it may be truncated.
+    Only the last line can lack its end; it may be truncated. Where a whole piece is blank, its
+    lines are one.
     """
     rest: list[bytes] = []
     num_bytes = 0
-    for piece in pieces:
+    for whole in pieces:
+        piece = b"\n" if whole.isspace() and b"\n" in whole else whole
         # The first part ends the line that an earlier piece began; the last one begins a new line.
         first, *others = piece.split(b"\n")
         rest.append(first)
@@ -150,10 +166,12 @@ class Counting:
     def __init__(self, stream: ByteStream, progress: Callable[[int], None] | None) -> None:
         self._stream = stream
         self._progress = progress
+        self.num_bytes = 0
 
     def read(self, size: int = -1) -> bytes:
         """Read up to `size` bytes of the stream."""
         data = self._stream.read(size)
+        self.num_bytes += len(data)
         if self._progress and data:
             self._progress(len(data))
         return data
@@ -214,18 +232,18 @@ def tar_members(path: Path) -> Generator[TarMember, None, None]:
     The content of a file is there until the next one is asked for.
     """
     with open_file(path) as stream:
-        unpacked = _Unpacked(decompressed_chunks(stream, str(path)), path)
+        content = _Unpacked(unpacked(Counting(stream, None), str(path)), path)
         reading = archive_errors(str(path))
-        with reading, tarfile.open(fileobj=cast("Any", unpacked), mode="r|") as archive:
+        with reading, tarfile.open(fileobj=cast("Any", content), mode="r|") as archive:
             for _ in range(MAX_MEMBERS):
                 info = archive.next()
                 if info is None:
                     return
                 # Its content is read or passed over, and then a header.
-                unpacked.left += info.size + _HEADER_BYTES
+                content.left += info.size + _HEADER_BYTES
                 if info.isreg():
-                    content = cast("ByteStream", archive.extractfile(info))
-                    yield TarMember(info.name, info.size, content)
+                    member = cast("ByteStream", archive.extractfile(info))
+                    yield TarMember(info.name, info.size, member)
     raise FormatError(f"{path}: more than {MAX_MEMBERS:,} files")
 
 

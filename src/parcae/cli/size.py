@@ -204,6 +204,7 @@ def _read(source: list[str], recorded: bool) -> Workload:
     is_name = first in BUILT_IN or first.startswith("mixed:") or not is_there
     if len(source) == 1 and (is_name or first.endswith(".parcae")):
         return load_workload(first)
-    workload, report = read_spark_event_logs(source, recorded=recorded)
+    with counting("reading") as progress:
+        workload, report = read_spark_event_logs(source, recorded=recorded, progress=progress)
     print_reading(report)
     return workload

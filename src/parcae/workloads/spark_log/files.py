@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from parcae.base.codecs import ByteStream, decompressed_chunks
+from parcae.base.codecs import ByteStream
 from parcae.base.errors import FormatError
 from parcae.base.loader import (
     Counting,
@@ -24,6 +24,7 @@ from parcae.base.loader import (
     open_tar_member,
     split_lines,
     tar_members,
+    unpacked,
 )
 from parcae.base.urls import shown
 from parcae.workloads.readers import first_of
@@ -37,6 +38,9 @@ EVENT_START = re.compile(rb'^\s*\{\s*"Event"\s*:')
 _WRAPPED_EVENT = re.compile(rb'"([\w.@-]{1,40})"\s*:\s*"\s*\{\s*\\"Event\\"')
 # As many missing parts are named in a message.
 _SHOWN_MISSING = 5
+#: Folders below so many others are not searched; as many characters of their paths are shown.
+_MOST_LEVELS = 200
+_SHOWN_PATH = 100
 ZIP_MAGIC = b"PK\x03\x04"
 _APPLICATION_START = b"SparkListenerApplicationStart"
 #: Spark writes the start of an application among the first events; only these are searched.
@@ -168,7 +172,11 @@ def _one_copy_each(sources: Sequence[LogSource], notes: list[str]) -> tuple[LogS
         return tuple(sources)
     copies: dict[ApplicationStart | LogSource, list[LogSource]] = {}
     for source in sources:
-        copies.setdefault(_application_start(source) or source, []).append(source)
+        start = None
+        # Whoever reads the log says what is wrong with it.
+        with suppress(FormatError):
+            start = _application_start(source)
+        copies.setdefault(start or source, []).append(source)
     kept = []
     for same in copies.values():
         # Only copies are read to their end to be compared.
@@ -219,7 +227,8 @@ def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
     children = sorted(folder.iterdir())
     hourly = [path for path in children if HOURLY_FILE.match(path.name) and path.is_file()]
     if len(hourly) > 1:
-        sources.append(_log_in_parts(folder.name, str(folder), map(_part, hourly), notes))
+        with _noting(notes):
+            sources.append(_log_in_parts(folder.name, str(folder), map(_part, hourly), notes))
         children = [path for path in children if path not in hourly]
     for path in children:
         # Checksums, marker files and status files of rolling logs are no logs.
@@ -229,13 +238,20 @@ def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
         if path.is_symlink() and path.is_dir():
             notes.append(f"Left out {path}: a link to a folder; give the folder itself.")
             continue
-        try:
+        with _noting(notes):
             sources += _logs_at(path, notes)
-        # A folder may contain other files, and logs and folders of other users: they are reported,
-        # but do not stop the import.
-        except (FormatError, OSError) as error:
-            notes.append(f"Left out {error}.")
     return sources
+
+
+@contextmanager
+def _noting(notes: list[str]) -> Iterator[None]:
+    """Make errors notes: a folder or an archive may contain other files, and damaged logs, and logs
+    and folders of other users.
+    """
+    try:
+        yield
+    except (FormatError, OSError) as error:
+        notes.append(f"Left out {error}.")
 
 
 def _part(path: Path) -> LogPart:
@@ -248,6 +264,8 @@ def _logs_at(path: Path, notes: list[str]) -> list[LogSource]:
         parts = [_part(child) for child in path.iterdir() if ROLLING_FILE.match(child.name)]
         if parts:
             return [_log_in_parts(path.name, str(path), parts, notes)]
+        if len(path.parts) > _MOST_LEVELS:
+            raise FormatError(f"{str(path)[:_SHOWN_PATH]}...: a folder this deep has no logs")
         return _logs_in_folder(path, notes)
     if _is_zip(path):
         # The History Server gives logs so (`/api/v1/applications/<id>/logs`).
@@ -268,20 +286,22 @@ def _is_zip(path: Path) -> bool:
 
 def _logs_in_archive(path: Path, parts: Iterable[LogPart], notes: list[str]) -> list[LogSource]:
     """The logs of a zip or tar archive."""
+    before = len(notes)
     in_parts: dict[str, list[LogPart]] = {}
     sources: list[LogSource] = []
     for part in parts:
         if _log_of(part.name):
             in_parts.setdefault(str(PurePosixPath(str(part.member)).parent), []).append(part)
         elif not part.name.startswith((".", "appstatus_")):
-            _check_is_log(part)
-            sources.append(LogSource(part.name, (part,)))
-    sources += [
-        _log_in_parts(folder, f"{path}!{folder}", parts, notes)
-        for folder, parts in in_parts.items()
-    ]
+            with _noting(notes):
+                _check_is_log(part)
+                sources.append(LogSource(part.name, (part,)))
+    for inside, found in in_parts.items():
+        with _noting(notes):
+            sources.append(_log_in_parts(inside, f"{path}!{inside}", found, notes))
     if not sources:
-        raise FormatError(f"{path}: the archive contains no Spark event log")
+        why = f" ({notes.pop()})" if len(notes) > before else ""
+        raise FormatError(f"{path}: the archive contains no Spark event log{why}")
     return sources
 
 
@@ -368,7 +388,7 @@ def read_lines(
 
 def _pieces(stream: Counting, label: str) -> Iterator[bytes]:
     """The decompressed content of a part; only its own errors are caught, not its reader's."""
-    pieces = decompressed_chunks(stream, label)
+    pieces = unpacked(stream, label)
     while True:
         try:
             with archive_errors(label):
