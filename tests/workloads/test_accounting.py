@@ -65,6 +65,7 @@ PBS = """\
 01/05/2026 10:10:05;E;7.server;user=ann queue=batch ctime=1767607200 qtime=1767607201 \
 start=1767607205 end=1767607805 Resource_List.ncpus=4 Resource_List.walltime=01:00:00 \
 Resource_List.mem=16gb Exit_status=0
+01/05/2026 10:20:00;E;8[].server;user=bob queue=fat ctime=1767607260 Exit_status=0
 01/05/2026 10:20:00;E;8[2].server;user=bob queue=fat ctime=1767607260 start=1767607805 \
 end=1767608400 Resource_List.nodes=2:ppn=8+1 Resource_List.walltime=100:00:00 Exit_status=271
 """

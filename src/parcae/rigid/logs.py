@@ -23,6 +23,7 @@ import polars as pl
 
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import lines, whole_number
+from parcae.base.texts import printable
 from parcae.rigid.accounting import Accounting
 from parcae.rigid.jobs import RigidJobs, most_in_use
 from parcae.workloads.import_report import BadRows, ImportReport, counted
@@ -229,9 +230,10 @@ class _Lines:
     def partitions(self) -> dict[int, str]:
         """The names of partitions, by number: of an accounting, or of the header."""
         if isinstance(self.reader, Accounting):
-            return {number: name for name, number in self.reader.partitions.items()}
-        named = (value.split() for key, value in self.header.entries if key == "Partition")
-        return {int(words[0]): words[1] for words in named if words[0].isdecimal() and words[1:]}
+            return {number: printable(name) for name, number in self.reader.partitions.items()}
+        named = (value for key, value in self.header.entries if key == "Partition")
+        found = filter(None, (re.match(r"(\d{1,15})\s+(\S+)", value) for value in named))
+        return {int(match[1]): printable(match[2]) for match in found}
 
     def numbers_of(self, partitions: Collection[int | str]) -> list[float]:
         """The numbers of partitions that are given by number or by name."""

@@ -349,6 +349,15 @@ def test_where_the_simulation_misses_the_log_that_is_said_first() -> None:
     assert not any("in the log jobs" in text for text in true.warnings())
 
 
+def test_waits_that_were_shorter_in_the_log_have_another_reason() -> None:
+    jobs = replace(log(200), capacity=np.array([5]), waits=np.zeros(200, int))
+    said = compare_log(jobs, ["easy"], part="all").warnings()[0]
+    assert "in the log jobs waited 0.000 s on average" in said
+    assert "the real cluster was larger than the simulated one, or its order better" in said
+    pieces = compare_log(_recorded(), ["easy"], part="all", piece_jobs=30)
+    assert "the jobs before each piece" in pieces.warnings()[0]
+
+
 def test_partitions_and_a_cluster_that_is_too_small_are_warned_of() -> None:
     jobs = replace(log(40), waits=np.zeros(40, int), partitions=np.arange(40) % 3)
     warnings = " ".join(compare_log(jobs, ["easy"], part="all").warnings())

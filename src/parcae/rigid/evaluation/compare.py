@@ -291,11 +291,12 @@ class PackingWorld(ComparedWorld):
         apart = max(waits) - min(waits)
         if not self.has_recorded or apart < least or max(waits) < _MISSED * min(waits):
             return ""
+        before = ", the jobs before each piece" if len(self.sequences) > 1 else ""
         lacks = (
             "what the simulation does not have decides most of it (partitions, limits and shares "
-            "of users, reservations, nodes that were down, held jobs)"
+            f"of users, reservations, nodes that were down, held jobs{before})"
             if waits[0] > waits[1]
-            else "the real cluster was larger than the simulated one, or had fewer jobs to order"
+            else "the real cluster was larger than the simulated one, or its order better"
         )
         return (
             f"in the log jobs waited {number(waits[0])} s on average, in the simulation under "
