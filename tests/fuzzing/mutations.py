@@ -8,6 +8,7 @@ import io
 import json
 import re
 import struct
+import tarfile
 import zipfile
 from collections.abc import Callable
 from random import Random
@@ -15,6 +16,8 @@ from typing import Any
 
 import lz4.block
 import zstandard
+
+from tests.workloads.spark_log_builder import lzf_blocks, snappy_blocks
 
 #: What a value of JSON is replaced by, as text: huge, negative, no number, nested, another type.
 VALUES = (
@@ -165,6 +168,30 @@ def gz(data: bytes, random: Random) -> bytes:
 def zst(data: bytes, random: Random) -> bytes:
     """In zstd."""
     return zstandard.ZstdCompressor(level=1).compress(data)
+
+
+def snappy(data: bytes, random: Random) -> bytes:
+    """In Spark's snappy, with damage behind the head of the stream."""
+    packed = snappy_blocks(data)
+    return packed[:16] + damaged_bytes(packed[16:], random)
+
+
+def lzf(data: bytes, random: Random) -> bytes:
+    """In Spark's lzf, damaged behind the first three bytes."""
+    packed = lzf_blocks(data)
+    return packed[:3] + damaged_bytes(packed[3:], random)
+
+
+def tar(data: bytes, random: Random) -> bytes:
+    """As a file of a tar archive, which is damaged behind its first header."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for name in ("events_1_app", "log"):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    packed = content.getvalue()
+    return packed[:512] + damaged_bytes(packed[512:], random)
 
 
 lz4_blocks = _lz4

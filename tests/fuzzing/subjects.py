@@ -311,7 +311,8 @@ def _replay(path: Path) -> object:
 
 
 _PACKED = (by.plain, by.plain, by.gz, by.zst)
-_LOG_CONTAINERS = (*_PACKED, by.lz4_blocks, by.zipped("log"), by.zipped("events_1_app"))
+_ARCHIVED = (by.zipped("log"), by.zipped("events_1_app"), by.tar)
+_LOG_CONTAINERS = (*_PACKED, by.lz4_blocks, by.snappy, by.lzf, *_ARCHIVED)
 
 
 def _logs() -> tuple[bytes, ...]:
