@@ -120,7 +120,7 @@ def _name(description: str, plan: str | None, **properties: str) -> str | None:
     ("description", "label"),
     [
         ("collectToPython at NativeMethodAccessorImpl.java:0", "collectToPython of orders, cities"),
-        ("count at <console>:25", "count of orders, cities"),
+        ("run at ThreadPoolExecutor.java:1149", "run of orders, cities"),
         (
             "SELECT sum(x1)\n FROM orders WHERE day = '2026-01-05' AND n > 1.5",
             "SELECT sum(x1) FROM orders WHERE day = ? AND n > ?",
@@ -146,7 +146,8 @@ def test_a_query_without_a_name_of_its_own_has_its_shape_behind_a_label(
 
 
 @pytest.mark.parametrize(
-    "description", ["nightly report", "load orders", "collect at app.py:3", "update at Job.java:9"]
+    "description",
+    ["nightly report", "load orders", "collect at app.py:3", "update at Job.java:9", "f at <x>:1"],
 )
 def test_what_a_user_wrote_and_where_stays_the_name(description: str) -> None:
     assert _name(description, _FROM_TABLES) == description

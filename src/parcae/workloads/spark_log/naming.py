@@ -244,11 +244,11 @@ _COUNTED = re.compile(
 #: A call site, whose folder is another one on every node and in every run where YARN copies files.
 _CALL_SITE = re.compile(r"^([^ ]+ at )(?:[A-Za-z]+:)?[/\\].*[/\\]([^/\\]+:[0-9]+)$")
 _SITE = re.compile(r"([^ ]+) at .*:[0-9]+")
-#: Call sites that many queries share: those of the bridge to Python, of shells, of threads.
+#: Call sites that many queries share: those of the bridge to Python and of threads.
 _SHARED_SITE = re.compile(
-    r"copy_local_properties at .*|[^ ]+ at (?:<[a-z]+>|(?:NativeMethodAccessorImpl|"
-    r"DirectMethodHandleAccessor|GeneratedMethodAccessor[0-9]+|AccessController|Method|FutureTask|"
-    r"CompletableFuture|ThreadPoolExecutor|Thread)\.java):[0-9]+"
+    r"copy_local_properties at .*|[^ ]+ at (?:NativeMethodAccessorImpl|DirectMethodHandleAccessor|"
+    r"GeneratedMethodAccessor[0-9]+|AccessController|Method|FutureTask|CompletableFuture|"
+    r"ThreadPoolExecutor|Thread)\.java:[0-9]+"
 )
 #: The beginning of a statement of SQL, which a server or a shell makes the description.
 _STATEMENT = re.compile(
