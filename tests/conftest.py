@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
@@ -20,6 +22,7 @@ from parcae.workloads.workload import JobSequence, Workload
 
 REPOSITORY = Path(__file__).parent.parent
 _PACKING = re.compile("tests/.*(packing|deeprm|a2c)")
+_SPARK = "tests/spark/"
 # Commands say on standard error that they compile kernels, which depends on what ran before.
 os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "0")
 # Where bytecode is not kept, each of the hundreds of processes compiles all that it imports.
@@ -34,17 +37,31 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 SHARED_CASES = REPOSITORY.parent / "shared" / "cases"
 
 
+class OneJvm(LoadFileScheduling):
+    """Files go to workers whole, and those with a real Spark to one worker, for one JVM."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return _SPARK if file.startswith(_SPARK) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneJvm:
+    """What spreads the tests over workers."""
+    return OneJvm(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests so that two workers do not begin by compiling the same kernels twice."""
-    items.sort(
-        key=lambda item: (
-            0
-            if item.path.name == "test_commands.py"
-            else 1
-            if _PACKING.search(str(item.path))
-            else 2
-        )
-    )
+    """Order the tests so that two workers do not begin by compiling the same kernels twice.
+
+    One of them begins with Spark, whose tests wait for much of their time.
+    """
+
+    def place(path: str) -> int:
+        if path.endswith("cli/test_commands.py"):
+            return 0
+        return 1 if f"/{_SPARK}" in path else 2 if _PACKING.search(path) else 3
+
+    items.sort(key=lambda item: place(str(item.path)))
 
 
 def wait_until(holds: Callable[[], object], timeout_s: float = 60.0) -> None:

@@ -6,6 +6,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 import parcae
 from tests.conftest import REPOSITORY
@@ -75,8 +78,13 @@ def _overrides(tree: ast.AST) -> set[str]:
     }
 
 
-def test_every_function_and_class_of_the_package_is_used() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in _SOURCE.rglob("*.py")}
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.AST]:
+    """The code of every module of the package."""
+    return {path: ast.parse(path.read_text()) for path in _SOURCE.rglob("*.py")}
+
+
+def test_every_function_and_class_of_the_package_is_used(trees: dict[Path, ast.AST]) -> None:
     definitions = [(path, node) for path, tree in trees.items() for node in _definitions(tree)]
     overrides = set().union(*map(_overrides, trees.values()))
     declared = Counter(node.name for _, node in definitions)
@@ -94,18 +102,17 @@ def test_every_function_and_class_of_the_package_is_used() -> None:
     assert not dead
 
 
-def test_every_module_of_the_package_is_imported() -> None:
-    texts = {path: path.read_text() for path in _SOURCE.rglob("*.py")}
+def test_every_module_of_the_package_is_imported(trees: dict[Path, ast.AST]) -> None:
     imported = set()
-    for text in [*texts.values(), (REPOSITORY / "pyproject.toml").read_text()]:
-        for dotted in re.findall(r"parcae(?:\.\w+)+", text):
+    for path in [*trees, REPOSITORY / "pyproject.toml"]:
+        for dotted in re.findall(r"parcae(?:\.\w+)+", path.read_text()):
             parts = dotted.split(".")
             imported |= {".".join(parts[:end]) for end in range(2, len(parts) + 1)}
-    for text in texts.values():
-        for node in ast.walk(ast.parse(text)):
+    for tree in trees.values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 imported |= {f"{node.module}.{alias.name}" for alias in node.names}
-    modules = {".".join(path.relative_to(_SOURCE).with_suffix("").parts) for path in texts}
+    modules = {".".join(path.relative_to(_SOURCE).with_suffix("").parts) for path in trees}
     dead = {name for name in modules - imported if not name.endswith("__init__")}
     assert dead <= _IMPORTED_FROM_OUTSIDE
 

@@ -55,8 +55,8 @@ def _failures(results: list[dict[str, Any]]) -> str:
 
 
 def test_a_sample_of_generated_calls_ends_as_calls_should(tmp_path: Path) -> None:
-    results = _results(0, 8, tmp_path)
-    assert len(results) == 8
+    results = _results(0, 4, tmp_path)
+    assert len(results) == 4
     assert _failures(results) == ""
 
 

@@ -92,7 +92,7 @@ def test_evolution_beats_a_poor_rule_on_runs_that_it_never_saw() -> None:
         num_pairs=12, runs_per_scenario=4, num_selection=20, learning_rate=0.05
     )
     evolved = train(
-        EvolutionLearner(_SCENARIO, poor, settings), TrainingPlan(60, max_iterations=30)
+        EvolutionLearner(_SCENARIO, poor, settings), TrainingPlan(60, max_iterations=12)
     )
     weights = evolved.checkpoint.weights["network"]
     runs = _SCENARIO.batch(range(100))

@@ -14,7 +14,7 @@ from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.simulation.tables import DurationMode, Interpolation
 from parcae.workloads.synthetic import RandomDags, random_dags
-from parcae.workloads.workload import JobSequence, RandomStreams, draw_sequence
+from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.conftest import shared_data
 from tests.oracle.decima_world import Oracle, OracleExecutor, OracleStage
 from tests.oracle.policies import fair, sjf_cp, static, weighted_fair
@@ -115,13 +115,18 @@ def test_random_decisions_lead_both_through_the_same_states(seed: int) -> None:
     assert [tuple(row) for row in trace.tasks.tolist()] == oracle.tasks
 
 
+@pytest.fixture(scope="module")
+def profiles() -> Workload:
+    """The authors' measured jobs."""
+    return read_tpch_profiles(shared_data("tpch-decima/tpch_profiles.json.gz"))[0]
+
+
 @pytest.mark.parametrize("interpolation", list(Interpolation))
 @pytest.mark.parametrize("durations", list(DurationMode))
 def test_all_duration_rules_agree_on_measured_profiles(
-    durations: DurationMode, interpolation: Interpolation
+    profiles: Workload, durations: DurationMode, interpolation: Interpolation
 ) -> None:
-    workload = read_tpch_profiles(shared_data("tpch-decima/tpch_profiles.json.gz"))[0]
-    sequence = JobSequence(workload, np.array([1, 29, 100]), np.array([0, 0, 5_000]))
+    sequence = JobSequence(profiles, np.array([1, 29, 100]), np.array([0, 0, 5_000]))
     config = SimulationConfig(num_executors=23, durations=durations, interpolation=interpolation)
     trace = simulate(sequence, make_policy("fair", 23), config, 5, record=True)
     oracle = _oracle(sequence, config, 5)

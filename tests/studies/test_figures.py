@@ -73,7 +73,7 @@ def _request(folder: Path, **changes: Any) -> Request:
 
 def test_policies_that_ship_are_trained_if_the_request_wants_new_ones(tmp_path: Path) -> None:
     workload = Workload("two", (chain(2, 3, 1_000, "small"), chain(1, 4, 3_000, "large")))
-    request = _request(tmp_path, workload=workload, budget_s=3.0, num_jobs=3)
+    request = _request(tmp_path, workload=workload, budget_s=1.0, num_jobs=3)
     (part,) = STUDIES["decima-fig9a"].parts(request)
     shipped = learn(request, part.trainings)
     assert {key: one.name.split(":")[0] for key, one in shipped.items()} == {

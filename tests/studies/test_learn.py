@@ -38,7 +38,7 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
     )
     messages: list[str] = []
     learned = learn(
-        LearnRequest(scenario, tmp_path, budget_s=2.0, num_seeds=4, start=start),
+        LearnRequest(scenario, tmp_path, budget_s=0.5, num_seeds=4, start=start),
         lambda done, total, text: messages.append(text),
     )
     names = {

@@ -27,6 +27,12 @@ from parcae.workloads.workload import SELECTION_SEED_START, TRAINING_SEED_START,
 from tests.evaluation.rigid.test_compare import SOURCE, log
 
 
+@pytest.fixture(autouse=True)
+def _few_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are measured on a fifth of the sequences."""
+    monkeypatch.setattr("parcae.rigid.evaluation.tuning._NUM_SEQUENCES", 100)
+
+
 @dataclass
 class Watched:
     """A source that remembers the seeds that it was asked for."""
@@ -80,7 +86,7 @@ def test_a_policy_that_overflows_the_backlog_is_not_ranked_above_one_that_loses_
 def test_what_tuning_states_is_the_mean_that_comparisons_report() -> None:
     source = DrawnSource((0.9,), window=60, settings=PackingConfig(backlog_size=5))
     tuned = tune_knob(source)
-    sequences = source.draw(range(TUNING_SEED_START, TUNING_SEED_START + 1_000))
+    sequences = source.draw(range(TUNING_SEED_START, TUNING_SEED_START + 200))
     runs = run_policy(tuned.policy, sequences, source.config)
     slowdowns = np.concatenate([slowdown(run) for run in runs])
     lost = int(np.isnan(slowdowns).sum())
