@@ -228,11 +228,11 @@ def test_two_transforms_find_the_critical_path_more_often_than_one() -> None:
     train = critical_path.draw_batches(1, 0, 30, 64)
     (test,) = critical_path.draw_batches(2, 0, 1, 200)
     two, one = (
-        critical_path.learn_critical_path(has_two, train, test, 250, 600.0, 0)
+        critical_path.learn_critical_path(has_two, train, test, 150, 600.0, 0)
         for has_two in (True, False)
     )
     assert np.mean([right for _, right, _ in two[-3:]]) > np.mean([x for _, x, _ in one[-3:]])
-    assert [iteration for iteration, _, _ in two] == list(range(10, 251, 10))
+    assert [iteration for iteration, _, _ in two] == list(range(10, 151, 10))
     (few,) = critical_path.draw_batches(2, 0, 1, 64)
     learned = {float(value) for batch in train[:2] for value in batch.target}
     assert not learned & {float(value) for value in few.target}
