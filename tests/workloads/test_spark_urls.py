@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 
 from parcae.base import urls
 from parcae.base.errors import ConfigError, FormatError, MissingExtraError
+from parcae.base.files import replacing
 from parcae.base.urls import address_of
+from parcae.workloads.archive import write_workload
 from parcae.workloads.readers import read_workload
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.run import read_spark_run
@@ -100,6 +103,17 @@ def test_what_cannot_be_read_is_named_by_its_address(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=r"parcae-scheduler\[urls\]"):
         read_spark_event_logs([store])
+
+
+def test_a_file_is_put_at_an_address_whole_or_not_at_all(store: str) -> None:
+    with suppress(ZeroDivisionError), replacing(Path(f"{store}/out")) as stream:
+        stream.write(b"%d" % (1 // 0))
+    system = fsspec.filesystem("memory")
+    assert not system.exists("/logs/out")
+    workload, _ = read_spark_event_logs([store])
+    write_workload(workload, Path(f"{store}/out"))
+    assert system.cat("/logs/out").startswith(b"PK")
+    assert system.ls("/logs", detail=False) != []
 
 
 def test_an_address_is_no_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

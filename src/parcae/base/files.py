@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from parcae.base.errors import ConfigError, FormatError
+from parcae.base.extensions import require
+from parcae.base.urls import address_of, written
 
 
 @contextlib.contextmanager
@@ -76,6 +78,9 @@ def user_caches() -> Path:
 
 def check_place(path: Path) -> None:
     """Check that a file can be written at `path`. Long commands call it before they start."""
+    if address_of(path):
+        require("fsspec")
+        return
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(
@@ -147,9 +152,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a stream to a temporary file that replaces `path` at the end of the context.
 
     After an exception the temporary file is deleted and `path` is unchanged. Where `path` is a
-    link, its target is replaced. A device or a pipe (`/dev/stdout`) is written to.
+    link, its target is replaced. A device or a pipe (`/dev/stdout`) is written to, and what belongs
+    to an address is put there.
     """
     check_place(path)
+    if address := address_of(path):
+        with written(address) as stream:
+            yield stream
+        return
     # `/dev/stdout` is a link to a pipe or a terminal that has no path of its own.
     if is_written_to(Path(path)):
         with named_in_errors(path), _opened_for_writing(Path(path)) as stream:

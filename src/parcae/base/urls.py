@@ -1,4 +1,4 @@
-"""Copies of files at addresses such as s3://bucket/logs, by fsspec and the libraries it names."""
+"""Files at addresses such as s3://bucket/logs, by fsspec and the libraries that it names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from parcae.base.errors import ConfigError, FormatError, InputError
 from parcae.base.extensions import require
@@ -80,6 +80,18 @@ class Copies:
         return target
 
 
+@contextmanager
+def written(address: str) -> Iterator[BinaryIO]:
+    """Yield a stream to a local file that is put at the address at the end of the context."""
+    with tempfile.TemporaryDirectory(prefix=_COPIES) as folder:
+        path = Path(folder) / "file"
+        with path.open("wb") as stream:
+            yield stream
+        with _named(address):
+            system, root = _system(address)
+            system.put_file(str(path), root)
+
+
 def _safe(place: str) -> PurePosixPath:
     """A place as a path below a folder, without the parameters of an address."""
     parts = PurePosixPath(place.partition("?")[0]).parts
@@ -99,12 +111,11 @@ def _system(address: str) -> tuple[Any, str]:
         library = _LIBRARIES.get(known, "")
         what = f"pip install {library}" if library else str(error)
         raise ConfigError(
-            f"{address}: reading {scheme}:// needs one more library: {what}; or copy the logs to "
-            "a folder and name that"
+            f"{address}: {scheme}:// needs one more library: {what}; or use local files"
         ) from None
     except ValueError as error:
         raise ConfigError(
-            f"{address}: {scheme}:// is not known ({error}); copy the logs to a folder"
+            f"{address}: {scheme}:// is not known ({error}); use local files"
         ) from None
     return system, str(root)
 
@@ -121,5 +132,5 @@ def _named(address: str) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise FormatError(
-            f"{address}: cannot be read ({reason}); check the address and your credentials for it"
+            f"{address}: cannot be reached ({reason}); check the address and your login"
         ) from error

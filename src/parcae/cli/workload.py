@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from parcae.base.errors import ConfigError
 from parcae.base.extensions import is_reference
 from parcae.base.options import REQUIRED, argument, option
+from parcae.base.urls import address_of
 from parcae.cli.commands import Only, command, made
 from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE, MODEL, MOST, WORKLOAD, ClusterOptions
 from parcae.cli.progress import counting, print_reading
@@ -75,7 +76,7 @@ def _import_command(reader: Reader) -> Any:
             typer.echo(f"note: {replay_note(report.logged)}", err=True)
         bad = f", {counted(report.num_bad_rows, 'bad row')} left out" if report.num_bad_rows else ""
         files = f"{counted(report.num_files, 'file')} ({counted(report.num_rows, 'row')}{bad})"
-        typer.echo(f"{output}: {_size(workload)} from {files}")
+        typer.echo(f"{address_of(output) or output}: {_size(workload)} from {files}")
 
     fields = {
         source: (kinds[source], argument(reader.source, check="read")),
