@@ -13,7 +13,7 @@ from parcae.evaluation.sizing import Question, size_cluster
 from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.elastic import Elastic
 from parcae.workloads.archive import read_workload, write_workload
-from parcae.workloads.describe import CORES_IN_LOGS, fingerprint
+from parcae.workloads.describe import CAN_GAIN, CORES_IN_LOGS, fingerprint
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.workload import Workload
@@ -62,6 +62,7 @@ def test_a_size_in_cores_runs_as_many_tasks_as_spark_would(log: Path, tmp_path: 
     workload, report = read_spark_event_logs([log], recorded=True)
     assert "Each task takes 2 cores (spark.task.cpus): sizes are in cores" in " ".join(report.notes)
     assert workload.provenance[CORES_IN_LOGS] == "8"
+    assert "100% of 8 cores were busy" in workload.provenance[CAN_GAIN]
     write_workload(workload, tmp_path / "w.parcae")
     read = read_workload(tmp_path / "w.parcae")
     assert read.cores_per_task == 2

@@ -113,28 +113,28 @@ class LoggedActivity:
         if max(arrival_ms) * self.cores < self.busy_ms:
             arrivals = "batch"
         return {
-            CAN_GAIN: self.verdict(),
+            CAN_GAIN: self.verdict(cores_per_task),
             CORES_IN_LOGS: str(self.cores * cores_per_task),
             ARRIVALS_IN_LOGS: arrivals,
         }
 
-    def verdict(self) -> str:
+    def verdict(self, cores_per_task: int) -> str:
         """Whether an order can gain at all, in a sentence with the shares that say so."""
         total_ms = self.at_once_ms.total()
         several = sum(ms for count, ms in self.at_once_ms.items() if count > 1) / total_ms
         share = self.contended_ms / total_ms
         mean = sum(count * ms for count, ms in self.at_once_ms.items()) / total_ms
+        cores = counted(self.cores * cores_per_task, "core")
         gain = "hardly, at the logs' own load" if share < _LITTLE else "yes"
         return (
             f"{gain}: while jobs ran, {self.busy_ms / max(1, self.core_ms):.0%} of "
-            f"{counted(self.cores, 'core')} were busy; two or more jobs ran at once {several:.0%} "
-            f"of the time ({mean:.1f} on average, {max(self.at_once_ms)} at most), on full cores "
-            f"{share:.0%}"
+            f"{cores} were busy; two or more jobs ran at once {several:.0%} of the time "
+            f"({mean:.1f} on average, {max(self.at_once_ms)} at most), on full cores {share:.0%}"
         )
 
-    def notes(self) -> list[str]:
+    def notes(self, cores_per_task: int) -> list[str]:
         """Sentences for the user on an order's chance, and on logs of several applications."""
-        found = [f"Can an order gain? {self.verdict()}."] if self.cores else []
+        found = [f"Can an order gain? {self.verdict(cores_per_task)}."] if self.cores else []
         at_once = 0
         for begin_ms, _ in self.spans:
             at_once = max(at_once, sum(one <= begin_ms < end for one, end in self.spans))
@@ -142,7 +142,7 @@ class LoggedActivity:
             found.append(
                 f"The logs are of {len(self.spans):,} applications, up to {at_once:,} at the same "
                 "time, each on cores of its own: simulated together, their jobs share "
-                f"{counted(self.cores, 'core')}. For an order inside one application, name its log "
-                "alone; `parcae serve --scope cluster` is the order across applications."
+                f"{counted(self.cores * cores_per_task, 'core')}. For an order inside one "
+                "application, name its log alone; `parcae serve --scope cluster` is the order across applications."
             )
         return found

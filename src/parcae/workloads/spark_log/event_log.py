@@ -404,7 +404,7 @@ class LoggedRuns:
                 *self._notes(workload.jobs),
                 *notes,
                 *alone,
-                *self.activity.notes(),
+                *self.activity.notes(self.cores_per_task),
             ),
             len(workload.jobs),
             self,
