@@ -55,7 +55,15 @@ def _with_spread(job: JobSpec, row: int) -> JobSpec:
     changes = {"duration_sigma": 0.1 * row, "input_bytes": 5.0}
     stages = tuple(replace(stage, **changes) for stage in job.stages)  # type: ignore[arg-type]
     pool = "bi" if row else ""
-    return replace(job, stages=stages, work_sigma=0.5 * row, num_runs=row + 1, pool=pool)
+    factors = np.arange((row + 1) * len(stages)) / 7 if row > 1 else ()
+    return replace(
+        job,
+        stages=stages,
+        work_sigma=0.5 * row,
+        num_runs=row + 1,
+        pool=pool,
+        run_factors=factors,
+    )
 
 
 def test_the_spread_of_runs_pools_and_input_bytes_come_back(tmp_path: Path) -> None:
@@ -67,6 +75,9 @@ def test_the_spread_of_runs_pools_and_input_bytes_come_back(tmp_path: Path) -> N
     assert [job.work_sigma for job in read.jobs] == [0.0, 0.5, 1.0, 1.5]
     assert [job.num_runs for job in read.jobs] == [1, 2, 3, 4]
     assert [job.pool for job in read.jobs] == ["", "bi", "bi", "bi"]
+    num_stages = len(made.jobs[3].stages)
+    assert [len(job.run_factors) for job in read.jobs] == [0, 0, 3, 4]
+    assert (read.jobs[3].run_factors.ravel() == np.arange(4 * num_stages) / 7).all()
     assert {stage.duration_sigma for stage in read.jobs[2].stages} == {0.2}
     assert {stage.input_bytes for stage in read.jobs[0].stages} == {5.0}
 

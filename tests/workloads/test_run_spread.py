@@ -5,6 +5,7 @@ runs.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import parcae.workloads
 from parcae.base.errors import WorkloadError
+from parcae.simulation.kernels.events import choose_runs
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.demands import in_memory_units, prepare, with_parallelism_model
 from parcae.workloads.describe import describe_workload, fingerprint
@@ -21,6 +23,7 @@ from parcae.workloads.import_report import ImportReport
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.profile import log_sigma, scaled, spread_of_runs
+from parcae.workloads.spread import usual_sigma
 from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import (
     application_start,
@@ -93,6 +96,93 @@ def test_the_spread_of_runs_and_that_of_their_stages_are_kept_apart(
     assert spread.work_sigma == pytest.approx(work_sigma)
     assert spread.duration_sigma == pytest.approx([of_stages, of_stages])
     assert spread.scale[:, stage] == pytest.approx(scale)
+    assert spread.factors[:, stage] == pytest.approx(1 / np.array(scale))
+
+
+def test_the_factors_of_runs_count_tasks_that_the_profile_has_not() -> None:
+    """With 2 tasks in the profile, a run of 3 tasks of the usual duration has half as much more."""
+    spread = spread_of_runs(np.full((3, 1), 100.0), np.array([[2], [3], [2]]), np.ones((3, 1)))
+    assert spread.factors == pytest.approx(np.array([[1.0], [1.5], [1.0]]))
+    # A stage that took no time takes none when this run is drawn.
+    mean_ms = np.array([[100.0, 5.0], [100.0, 0.0], [100.0, 5.0]])
+    none = spread_of_runs(mean_ms, np.ones((3, 2), np.int64), np.ones((3, 2)))
+    assert none.factors[:, 1].tolist() == [pytest.approx(1.0), 0.0, pytest.approx(1.0)]
+
+
+def _job_of_runs(*factors: float, num_stages: int = 1) -> JobSpec:
+    """A job of 1 s of work, whose stages deviate alike."""
+    stage = StageSpec(10, TaskDurations.constant(100 // num_stages))
+    return JobSpec(
+        f"{len(factors)} runs",
+        (stage,) * num_stages,
+        work_sigma=log_sigma(np.array(factors)),
+        num_runs=len(factors),
+        run_factors=np.repeat(factors, num_stages) if len(factors) > 1 else (),
+    )
+
+
+def _runs(workload: Workload, job_index: Any, seed: int = 1) -> Any:
+    run = workload.runs.num_runs[job_index]
+    choose_runs(np.uint64(seed), run)
+    return run, workload.runs.draw(job_index, run, seed)
+
+
+def _drawn(workload: Workload, job: int, count: int = 20_000) -> Any:
+    run, factors = _runs(workload, np.full(count, job))
+    return run, factors.reshape(count, -1)
+
+
+def test_of_ten_runs_each_simulated_one_is_a_recorded_one() -> None:
+    recorded = np.linspace(0.2, 3.0, 10)
+    workload = Workload("w", (_job_of_runs(*recorded, num_stages=2), _job_of_runs(0.1, 10.0)))
+    run, factors = _drawn(workload, 0)
+    assert (factors == recorded[run][:, None]).all()
+    assert np.bincount(run) == pytest.approx(np.full(10, 2_000), abs=150)
+    assert workload.runs.mean_work_ms[0] == pytest.approx(1_000 * recorded.mean())
+
+
+def test_few_runs_are_shrunk_towards_the_usual_spread_and_one_run_has_it() -> None:
+    """The usual spread is that of the median job: an odd pair of runs does not change it."""
+    alike = [_job_of_runs(0.9, 1 / 0.9)] * 4
+    workload = Workload("w", (_job_of_runs(0.1, 10.0), _job_of_runs(1.0), *alike))
+    usual = usual_sigma(workload.jobs)
+    assert usual == pytest.approx(math.sqrt(2) * math.log(1 / 0.9) / (7 / 9) ** 1.5)
+    for job, own in ((0, [0.1, 10.0]), (1, [1.0])):
+        _, factors = _drawn(workload, job)
+        share = 3 / (3 + len(own))
+        assert np.isin(factors, own).mean() == pytest.approx(1 - share, abs=0.02)
+        # The quantiles have 0.95 of the variance of the whole distribution.
+        variance = share * 0.95 * usual**2 + (1 - share) * np.square(np.log(own)).mean()
+        assert np.log(factors).std() == pytest.approx(math.sqrt(variance), rel=0.03)
+        expected_ms = workload.runs.mean_work_ms[job]
+        assert factors.mean() * 1_000 == pytest.approx(expected_ms, rel=0.03)
+
+
+def test_no_run_is_more_than_twice_as_large_as_the_largest_recorded_one() -> None:
+    wild = [_job_of_runs(0.01, 100.0)] * 3
+    workload = Workload("w", (_job_of_runs(0.9, 1.0, 1.1), *wild))
+    _, factors = _drawn(workload, 0)
+    assert (factors.min(), factors.max()) == (pytest.approx(0.45), pytest.approx(2.2))
+    # Without the runs (an older file) their number and sigma say how large one can have been.
+    old = replace(wild[0], run_factors=())
+    _, factors = _drawn(Workload("old", (old,)), 0)
+    assert factors.max() == pytest.approx(2 * math.exp(old.work_sigma))
+
+
+def test_which_run_is_drawn_depends_on_the_seed_and_the_place_alone() -> None:
+    jobs = (_job_of_runs(*np.linspace(0.5, 2, 12)), _job_of_runs(0.9, 1 / 0.9, num_stages=3))
+    workload = Workload("w", jobs)
+    order = np.array([0, 1, 1, 0, 0, 1])
+    run, factors = _runs(workload, order, 7)
+    fewer, fewer_factors = _runs(workload, order[:3], 7)
+    assert (run[:3].tolist(), factors[:7].tolist()) == (fewer.tolist(), fewer_factors.tolist())
+    assert run.tolist() != _runs(workload, order, 8)[0].tolist()
+
+
+@pytest.mark.parametrize("factors", [[1.0], [1.0, -1.0], [1.0, math.nan], [[1.0, 1.0]] * 2])
+def test_factors_of_runs_that_cannot_be_are_refused(factors: Any) -> None:
+    with pytest.raises(WorkloadError, match="factors of its runs must be 2 x 1 numbers"):
+        replace(_job_of_runs(1.0), num_runs=2, run_factors=factors)
 
 
 def test_runs_are_scaled_to_the_median_of_their_own_parallelism() -> None:
@@ -161,6 +251,16 @@ def test_what_fresh_executors_cost_is_neither_spread_nor_scaled(tmp_path: Path) 
     durations = workload.jobs[0].stages[0].durations
     assert durations.fresh[0].tolist() == [300]
     assert workload.jobs[0].stages[0].mean_task_ms == 100.0
+
+
+def test_a_run_on_fresh_executors_alone_is_scaled_as_it_is_drawn() -> None:
+    """A stage of one task: what took 1,126 ms on a fresh executor is a run, not the median one."""
+    workload, _ = read_spark_event_logs([EXAMPLE], keep_first_runs=False)
+    (job,) = (job for job in workload.jobs if job.name.startswith("parquet"))
+    (stage,) = job.stages
+    ((fresh,),), ((warm,),) = stage.durations.fresh, stage.durations.first
+    assert fresh == warm == round(math.sqrt(1_126 * 83))
+    assert job.run_factors.ravel() * stage.mean_task_ms == pytest.approx([1_126, 83], abs=2)
 
 
 def test_pools_are_those_that_most_runs_were_in(tmp_path: Path) -> None:

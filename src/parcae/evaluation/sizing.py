@@ -534,8 +534,8 @@ def _offered_cores(question: Question) -> float:
     batch, and NaN for runs of one job, which have no gap.
     """
     sequences = [question.draw(seed) for seed in question.seeds]
-    jobs = itertools.chain.from_iterable(sequence.jobs for sequence in sequences)
-    work_ms = sum(job.expected_work_ms(question.config.runs_vary) for job in jobs)
+    works_ms = question.workload.works_ms(question.config.runs_vary)
+    work_ms = sum(works_ms[sequence.job_index].sum() for sequence in sequences)
     num_jobs = sum(len(sequence.arrival_ms) for sequence in sequences)
     share = (num_jobs - len(sequences)) / num_jobs
     span_ms = sum(int(sequence.arrival_ms[-1]) for sequence in sequences)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.cluster.observation import Decision, Observation, Policy, objection, observe
@@ -28,11 +29,11 @@ from parcae.simulation.faults import (
 from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
+from parcae.simulation.kernels.events import choose_runs
 from parcae.simulation.kernels.playing import Simulation, Simulations
 from parcae.simulation.tables import (
     WorkloadTables,
     draw_knowledge,
-    draw_run_factors,
     workload_tables,
 )
 from parcae.workloads.guess import mean_log_task_ms
@@ -234,8 +235,20 @@ def _draw(future: Future, sequence: JobSequence, config: SimulationConfig, seed:
     if config.mean_episode_ms is not None:
         future.events.end_ms[0] = max(1, int(rng.exponential(config.mean_episode_ms)))
     future.knowledge[:] = draw_knowledge(sequence, config.estimate_error, config.unknown_share, rng)
-    factors = draw_run_factors(sequence, config.estimate_error, rng)
-    future.run_factor[: len(factors)] = factors
+    future.run_factor[:] = 1.0
+    if config.runs_vary:
+        factors = draw_run_factors(sequence, seed)
+        future.run_factor[: len(factors)] = factors
+
+
+def draw_run_factors(sequence: JobSequence, seed: int) -> npt.NDArray[np.float64]:
+    """Draw real task durations / profiled ones of every stage of every job of a sequence, of the
+    recorded runs that also give the jobs their driver time.
+    """
+    table = sequence.workload.runs
+    run = table.num_runs[sequence.job_index]
+    choose_runs(np.uint64(seed), run)
+    return table.draw(sequence.job_index, run, seed)
 
 
 def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:

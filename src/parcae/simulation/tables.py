@@ -24,8 +24,6 @@ Float64Array = npt.NDArray[np.float64]
 EstimateError = float | Literal["log"]
 #: A factor of e^10 at one sigma: with larger ones, durations would exceed the range of numbers.
 LARGEST_SIGMA = 10.0
-#: Largest factor on durations, which are below 2^31 ms: their product in ms is a 64-bit integer.
-_LARGEST_FACTOR = 2.0**31
 
 
 def parse_estimate_error(text: str) -> EstimateError:
@@ -62,34 +60,6 @@ def draw_knowledge(
     if unknown_share > 0:
         knowledge[rng.random(sequence.num_jobs) < unknown_share] = 0.0
     return knowledge
-
-
-def draw_run_factors(
-    sequence: JobSequence, estimate_error: EstimateError, rng: np.random.Generator
-) -> Float64Array:
-    """Draw, for each stage of each job in the sequence, the real task duration / the profiled one.
-    Returns float64[number of stages of all jobs]: in order of arrival, stages in the order of the
-    job.
-
-    With "log", a run's factor is lognormal(0, work_sigma), and each of its stages has that factor
-    times lognormal(0, duration_sigma). The median is the profile. The mean factor is
-    exp(sigma ** 2 / 2) > 1, so the load is higher by that factor.
-
-    Example: a workload without any spread has factors of 1, whatever the error.
-    """
-    jobs = sequence.jobs
-    num_stages = np.array([len(job.stages) for job in jobs], np.int64)
-    work_sigma = np.array([job.work_sigma for job in jobs], np.float64)
-    duration_sigma = np.array(
-        [stage.duration_sigma for job in jobs for stage in job.stages], np.float64
-    )
-    if estimate_error != "log" or not (work_sigma.any() or duration_sigma.any()):
-        return np.ones(len(duration_sigma), np.float64)
-    (run_rng,) = rng.spawn(1)
-    job_log = work_sigma * run_rng.standard_normal(len(jobs))
-    stage_log = duration_sigma * run_rng.standard_normal(len(duration_sigma))
-    factor_log = np.repeat(job_log, num_stages) + stage_log
-    return np.exp(np.minimum(factor_log, math.log(_LARGEST_FACTOR)))
 
 
 LARGEST_SAMPLE_MS = np.iinfo(np.int32).max

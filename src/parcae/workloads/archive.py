@@ -125,6 +125,8 @@ def _flatten(workload: Workload) -> Arrays:
             for name, (field, kind) in table.items()
         },
         **_flat_driver_time(jobs),
+        "run_factors": np.concatenate([job.run_factors.ravel() for job in jobs]),
+        "kept_runs": np.array([len(job.run_factors) for job in jobs], np.int64),
         "demands": np.array([(stage.cpu, stage.memory) for stage in stages], np.float64),
         "samples": np.concatenate(lists).astype(np.int64),
     }
@@ -263,6 +265,8 @@ def _stages(
 
 def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> tuple[JobSpec, ...]:
     names = manifest["job_names"]
+    kept = arrays.get("kept_runs", np.zeros(len(names), np.int64))
+    factors = _split(arrays.get("run_factors", np.zeros(0)), kept * arrays["job_stages"])
     rows = _rows(
         arrays,
         _OF_JOBS,
@@ -275,6 +279,7 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
         pauses_ms=_split(arrays["pauses_ms"].tolist(), arrays["num_pauses"])
         if "pauses_ms" in arrays
         else [()] * len(names),
+        run_factors=factors,
     )
     return tuple(JobSpec(**row) for row in rows)
 

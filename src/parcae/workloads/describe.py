@@ -102,6 +102,7 @@ def fingerprint(workload: Workload) -> str:
             digest.update(repr([stage.spark_job for stage in job.stages]).encode())
         if job.session >= 0 or job.pauses_ms:
             digest.update(repr(("session", job.session, job.pauses_ms)).encode())
+        digest.update(job.run_factors.tobytes())
         for stage in job.stages:
             # Stages may share one duration table. Its samples are hashed once; later stages refer
             # to its number.

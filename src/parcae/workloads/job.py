@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -195,10 +196,6 @@ def combined(counts: Sequence[LoggedFaults]) -> LoggedFaults:
     return LoggedFaults(**{**sums, "executor_cores": longest.executor_cores})
 
 
-#: Beyond it, `exp` of half a variance exceeds every work that is allowed.
-_LARGEST_EXPONENT = 100.0
-
-
 def _is_amount(value: float) -> bool:
     """Whether a value is a finite number >= 0."""
     return 0 <= value <= sys.float_info.max
@@ -344,6 +341,8 @@ class JobSpec:
             time. It is a goal and no property of the job, so workload files and fingerprints leave
             it out.
         driver_time: the driver's time in the recorded runs; None: not known, none is played.
+        run_factors: float64[num_runs, num_stages], work of a stage in each of the runs / in the
+            profile; empty where the runs are not kept.
 
     Raises:
         WorkloadError: no stages, driver time of other stages, a negative arrival, a deadline that
@@ -365,6 +364,7 @@ class JobSpec:
     pauses_ms: tuple[int, ...] = ()
     deadline_ms: int | None = None
     driver_time: DriverTime | None = None
+    run_factors: Any = ()
     #: Stage indices, parents before children.
     topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
 
@@ -399,6 +399,15 @@ class JobSpec:
             raise WorkloadError(
                 f"job {self.name!r}: a profile of {self.num_runs} runs; it needs at least one"
             )
+        shape = (len(self.run_factors) and self.num_runs, len(self.stages))
+        factors = np.array(self.run_factors, np.float64)
+        if factors.size != math.prod(shape) or not ((factors >= 0) & (factors < math.inf)).all():
+            raise WorkloadError(
+                f"job {self.name!r}: the factors of its runs must be {self.num_runs} x "
+                f"{len(self.stages)} numbers >= 0"
+            )
+        factors.flags.writeable = False
+        object.__setattr__(self, "run_factors", factors.reshape(shape))
         for index, stage in enumerate(self.stages):
             for parent in stage.parents:
                 if not 0 <= parent < len(self.stages):
@@ -443,25 +452,6 @@ class JobSpec:
     def has_spread(self) -> bool:
         """Whether it is known how its runs deviate from the profile."""
         return self.work_sigma > 0 or any(stage.duration_sigma > 0 for stage in self.stages)
-
-    @cached_property
-    def varying_work_ms(self) -> float:
-        """Mean work of runs that deviate from the profile as in the log, in ms of one executor.
-
-        The profile is the median run. The factor of a run is log-normal
-        (`parcae.simulation.tables`), so its mean is exp(sigma ** 2 / 2).
-        """
-        if not self.has_spread:
-            return self.work_ms
-        variances = [self.work_sigma**2 + stage.duration_sigma**2 for stage in self.stages]
-        factors = [math.exp(min(variance / 2, _LARGEST_EXPONENT)) for variance in variances]
-        pairs = zip(self.stages, factors, strict=True)
-        work_ms = sum(stage.work_ms * factor for stage, factor in pairs)
-        return float(min(work_ms, limits.LARGEST_WORK_MS))
-
-    def expected_work_ms(self, runs_vary: bool) -> float:
-        """Mean work of a run: `varying_work_ms` if runs vary, else `work_ms`."""
-        return self.varying_work_ms if runs_vary else self.work_ms
 
     def downstream_ms(self, stage_ms: Sequence[float]) -> tuple[float, ...]:
         """For every stage the largest sum of `stage_ms` over the paths that start at this stage.

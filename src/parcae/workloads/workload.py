@@ -21,6 +21,7 @@ from parcae.base.errors import ConfigError, WorkloadError, no_cluster
 from parcae.base.texts import MS_PER_HOUR, UNITS_MS
 from parcae.workloads.durations import LARGEST_ARRIVAL_MS
 from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, bare_name
+from parcae.workloads.spread import RunTable
 from parcae.workloads.tables import JobTable, as_deadlines, listed
 
 #: The shape of a query's plan, behind a label that says more to people.
@@ -105,8 +106,16 @@ class Workload:
 
     def expected_work_ms(self, runs_vary: bool) -> float:
         """Expected work of one drawn job, in ms of one executor."""
-        work_ms = [job.expected_work_ms(runs_vary) for job in self.jobs]
-        return float(np.average(work_ms, weights=self.weights))
+        return float(np.average(self.works_ms(runs_vary), weights=self.weights))
+
+    def works_ms(self, runs_vary: bool) -> npt.NDArray[np.float64]:
+        """Mean work of a run of every job, in ms of one executor."""
+        return self.runs.mean_work_ms if runs_vary else self.runs.work_ms
+
+    @cached_property
+    def runs(self) -> RunTable:
+        """The recorded runs of all jobs."""
+        return RunTable(self.jobs)
 
     def with_stages(self, change: Callable[[StageSpec], StageSpec]) -> Workload:
         """Apply `change` to every stage; everything else of the jobs stays as it is."""
@@ -482,7 +491,7 @@ def _check_last(last_ms: float, count: int, mean_gap_ms: float) -> None:
 
 def recorded_work_ms(workload: Workload, runs_vary: bool = False) -> float:
     """Mean work of the recorded jobs; each arrives once, however often others are drawn."""
-    works_ms = [job.expected_work_ms(runs_vary) for job in workload.jobs]
+    works_ms = workload.works_ms(runs_vary)
     return math.fsum(works_ms) / len(works_ms)
 
 

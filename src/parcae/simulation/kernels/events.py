@@ -179,6 +179,13 @@ def run_of_job(seed, job, num_runs):  # type: ignore[no-untyped-def]
     return np.int64(((bits >> _HALF) * np.uint64(num_runs)) >> _HALF)
 
 
+@kernel
+def choose_runs(seed, run):  # type: ignore[no-untyped-def]
+    """Put into `run`, which has the number of recorded runs of every job, the one it repeats."""
+    for job in range(run.shape[0]):
+        run[job] = run_of_job(seed, job, run[job])
+
+
 @inlined
 def task_bits(stage_bits, task):  # type: ignore[no-untyped-def]
     """The 64 random bits of one task; `stage_bits` is `job_bits` + (stage index << 32)."""

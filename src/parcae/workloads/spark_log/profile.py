@@ -29,6 +29,7 @@ class RunSpread(NamedTuple):
     work_sigma: float
     duration_sigma: Float64Array
     scale: Float64Array
+    factors: Float64Array
 
 
 def log_sigma(values: Float64Array) -> float:
@@ -62,7 +63,8 @@ def spread_of_runs(
 
     Example: three runs of 100, 110 and 130 ms per task, with one stage and equal task counts.
     `work_sigma` is the spread of the three numbers, `duration_sigma` is [0] (the runs' factors
-    explain all), and `scale` is [[1.1], [1], [0.846]].
+    explain all), and `scale` is [[1.1], [1], [0.846]]. `factors` is the inverse of it here: the
+    work of a run's stage / that of the profile, [[0.909], [1], [1.182]].
     """
     work_ms = (mean_ms * num_tasks).sum(axis=1)
     median_ms = _log_median(work_ms)
@@ -71,13 +73,19 @@ def spread_of_runs(
     )
     relative_ms = mean_ms / factor[:, None]
     scale = np.ones_like(mean_ms)
+    # A simulated run has as many tasks as the profile, whose counts are those of the first run.
+    factors = num_tasks / num_tasks[0]
     for stage in range(mean_ms.shape[1]):
         # Durations are only comparable at the same parallelism.
         for stage_level in np.unique(level[:, stage]):
-            rows = np.flatnonzero((level[:, stage] == stage_level) & (mean_ms[:, stage] > 0))
-            scale[rows, stage] = _log_median(relative_ms[rows, stage]) / mean_ms[rows, stage]
+            is_level = level[:, stage] == stage_level
+            rows = np.flatnonzero(is_level & (mean_ms[:, stage] > 0))
+            typical_ms = _log_median(relative_ms[rows, stage])
+            scale[rows, stage] = typical_ms / mean_ms[rows, stage]
+            if typical_ms > 0:
+                factors[is_level, stage] *= mean_ms[is_level, stage] / typical_ms
     duration_sigma = np.array([log_sigma(column) for column in relative_ms.T])
-    return RunSpread(log_sigma(work_ms), duration_sigma, scale)
+    return RunSpread(log_sigma(work_ms), duration_sigma, scale, factors)
 
 
 def scaled(samples: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
@@ -319,6 +327,7 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         user=_most_frequent(run.user for run in runs),
         driver_time=driver_time(of_runs),
         pauses_ms=_pauses_ms(runs),
+        run_factors=spread.factors if len(runs) > 1 else (),
     )
 
 
@@ -349,11 +358,13 @@ def _mean_ms(samples: StageSamples) -> float:
 def _at_median(runs: Sequence[StageRun], scale: npt.NDArray[np.float64]) -> list[StageRun]:
     """The runs of a stage with durations scaled to the median run.
 
-    Durations of fresh executors are not scaled.
+    Durations of fresh executors are not scaled, unless they are all that the run has of the stage.
     """
     scaled_runs = []
     for run, factor in zip(runs, scale.tolist(), strict=True):
         fresh, first, rest = run.samples.by_wave
+        is_warm = first.size + rest.size > 0
+        fresh = fresh if is_warm else scaled(fresh, factor)
         by_wave = (fresh, scaled(first, factor), scaled(rest, factor))
         scaled_runs.append(replace(run, samples=replace(run.samples, by_wave=by_wave)))
     return scaled_runs
