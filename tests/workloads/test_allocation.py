@@ -62,7 +62,9 @@ def test_json_sends_jobs_to_pools(tmp_path: Path) -> None:
     assert allocation.pool_of("q9") == "q9"  # the pool that is called as the job
     assert allocation.pool_of("q17", "q9") == "etl"  # a pattern comes before the recorded pool
     assert allocation.pool_of("a", "q9") == "q9"
-    assert allocation.pool_of("a", "unknown") == "default"
+    made = allocation.with_pools(["unknown", "etl", "unknown"])
+    assert made.pool_of("a", "unknown") == "unknown"  # Spark makes the pools that jobs name
+    assert made.pools == (*allocation.pools, PoolSpec("unknown", 1, 0, "FIFO"))
     named = Allocation((PoolSpec("etl"),), (("nightly [eu]", "etl"),))
     assert named.pool_of("nightly [eu]") == "etl"  # equal, though the pattern means another name
     assert allocation.pools_of(["q1", "q2"], [None, "etl"]) == ("q9", "etl")

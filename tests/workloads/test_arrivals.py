@@ -10,6 +10,7 @@ import pytest
 from parcae.api.runs import simulate
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.simulator import draw_run_factors
 from parcae.workloads.job import JobSpec
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import (

@@ -19,7 +19,7 @@ from parcae.cluster.orders import Planner
 from parcae.evaluation.comparison import tuned_last
 from parcae.policies.additions import Guarded, TenantPolicy, Tenants, read_tenants
 from parcae.policies.names import PolicyName, parse_name
-from parcae.policies.orders.policy import job_pools
+from parcae.policies.orders.policy import read_pools
 from parcae.policies.own import AnyPolicy
 from parcae.policies.parameter_search import Knobs, Sweep, Values, edge_warning, swept
 from parcae.policies.registry import (
@@ -33,7 +33,6 @@ from parcae.policies.registry import (
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import arrived, jct_ms
 from parcae.simulation.simulator import SimulatorBatch
-from parcae.workloads.pools import read_allocation
 from parcae.workloads.workload import TUNING_SEED_START, ArrivalProcess, JobSequence, Workload
 
 NUM_TUNING_SEEDS = 20
@@ -267,11 +266,11 @@ def resolve_policies(
         if row.policy is not None:
             row = replace(row, policy=row.with_additions(name, row.policy))
         rows[name] = row
-    pools = next((path for text in texts.values() if (path := text.pools or text.own_pools)), "")
+    pooled = next((text for text in texts.values() if text.pools or text.own_pools), None)
     return ResolvedPolicies(
         {name: rows[name] for name, _ in given},
         config,
-        job_pools(read_allocation(pools), workload) if pools else (),
+        () if pooled is None else read_pools(pooled.pools_file, workload)[1],
     )
 
 

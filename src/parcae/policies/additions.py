@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import PolicyError
-from parcae.policies.orders.policy import job_pools, pool_rows
+from parcae.policies.orders.policy import pool_rows, read_pools
 from parcae.simulation.kernels.playing import Simulation, Simulations
-from parcae.workloads.pools import DEFAULT_POOL, PoolSpec, read_allocation
+from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
 from parcae.workloads.tables import priorities_of, read_priorities
 from parcae.workloads.workload import Workload
 
@@ -115,8 +115,8 @@ def read_tenants(workload: Workload, pools: str, priorities: str) -> Tenants:
     numbers = priorities_of(read_priorities(priorities), names) if priorities else ()
     if not pools:
         return tenants(workload, priorities=numbers)
-    allocation = read_allocation(pools)
-    return tenants(workload, allocation.all_pools, job_pools(allocation, workload), numbers)
+    specs, pool_of, _ = read_pools(pools, workload)
+    return tenants(workload, specs, pool_of, numbers)
 
 
 @dataclass

@@ -24,7 +24,7 @@ from parcae.policies.names import PolicyName
 from parcae.policies.network.kernels import FEATURE_VERSION, KIND
 from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.orders.kernels import OrderKind, PlanTables
-from parcae.policies.orders.policy import OrderPolicy, job_pools, plan_tables, pool_rows
+from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_rows, read_pools
 from parcae.policies.registry import (
     CheckpointKind,
     PolicyEntry,
@@ -33,7 +33,8 @@ from parcae.policies.registry import (
     refused,
 )
 from parcae.policies.rule.policy import OrderRulePolicy
-from parcae.workloads.pools import DEFAULT_POOL, PoolSpec, read_allocation
+from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
+from parcae.workloads.tables import listed
 from parcae.workloads.workload import Workload
 
 
@@ -58,13 +59,13 @@ def _fifo(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
 
 def _fair(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
     if name.own_pools:
-        return OrderPolicy(
-            name.name, OrderKind.POOLS, _read_pool_tables(name.own_pools, setting.workload)
-        )
+        pools, pool_of, _ = read_pools(name.pools_file, setting.workload)
+        tables = pool_tables(pools, pool_of, name.own_pools)
+        return OrderPolicy(name.name, OrderKind.POOLS, tables)
     if name.argument:
         raise PolicyError(
             f"policy {name.name!r}: in the world of cores the argument is an allocation file "
-            "(*.xml, *.json) or nothing"
+            "(*.xml, *.json), 'pools' (those that jobs name) or nothing"
         )
     return OrderPolicy(name.name, OrderKind.FAIR, plan_tables())
 
@@ -110,7 +111,13 @@ _TITLES = {
 
 
 def _title(name: PolicyName, setting: PolicySetting) -> str:
-    return f"Spark's FAIR, pools of {name.own_pools}" if name.own_pools else _TITLES[name.name]
+    if name.own_pools:
+        _, _, made = read_pools(name.pools_file, setting.workload)
+        defined = f"of {name.pools_file}" if name.pools_file else ""
+        named = f"{listed(made)} as jobs name them" if made else ""
+        return f"Spark's FAIR, pools {' and '.join(filter(None, (defined, named))) or 'of no job'}"
+    has_pools = name.name == "fair" and any(job.pool for job in setting.workload.jobs)
+    return _TITLES[name.name] + " (with the pools that jobs name: fair:pools)" * has_pools
 
 
 _SPARK = "Spark's TaskSchedulerImpl and Pool"
@@ -125,7 +132,11 @@ POLICIES = (
     PolicyEntry("fair", "equal shares over jobs: Spark's fair scheduler with one pool per job",
                 _SPARK, _fair, in_words=_title),
     PolicyEntry("fair:POOLS.xml|json", "Spark's fair scheduler with the pools of an allocation "
-                "file: weights, minimum shares, FIFO or FAIR inside", _SPARK, _fair),
+                "file: weights, minimum shares, FIFO or FAIR inside; and those that jobs name "
+                "beside them", _SPARK, _fair),
+    PolicyEntry("fair:pools", "Spark's fair scheduler without a file: the pools that jobs name, of "
+                "equal weight; between task sets of no pool fair, as in Spark 3.4 or newer",
+                _SPARK, _fair),
     PolicyEntry("sjf", "least total work first", "control", _formula(OrderKind.SJF),
                 in_words="least total work first"),
     PolicyEntry("srpt", "least remaining work first", "Schrage 1968", _formula(OrderKind.SRPT),
@@ -174,12 +185,6 @@ KINDS = (
     CheckpointKind(ORDER_RULE, ORDER_RULE_VERSION, _bind_rule, rule=order_parameters),
     CheckpointKind(KIND, FEATURE_VERSION, _bind_network, rule=order_parameters),
 )
-
-
-def _read_pool_tables(path: str, workload: Workload) -> PlanTables:
-    """The tables of the pools in an allocation file."""
-    allocation = read_allocation(path)
-    return pool_tables(allocation.all_pools, job_pools(allocation, workload), path)
 
 
 def pool_tables(pools: tuple[PoolSpec, ...], job_pools: tuple[str, ...], source: str) -> PlanTables:

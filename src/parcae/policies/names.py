@@ -31,6 +31,8 @@ _HELP = {
 }
 #: Suffixes of allocation files.
 POOL_FILES = (".json", ".xml")
+#: In `fair:pools`: the pools that jobs name, without a file.
+JOBS_POOLS = "pools"
 #: What a policy's name may be followed by: (usage, summary, world).
 ADDITIONS = (
     (
@@ -98,9 +100,14 @@ class PolicyName:
 
     @property
     def own_pools(self) -> str:
-        """The allocation file of a policy `fair:FILE`; "" for any other policy."""
-        is_fair = self.word == "fair" and self.name.endswith(POOL_FILES)
-        return self.argument if is_fair else ""
+        """The pools of `fair:FILE` and `fair:pools`: what follows the colon; "" for other names."""
+        is_pools = self.argument == JOBS_POOLS or self.argument.endswith(POOL_FILES)
+        return self.argument if self.word == "fair" and is_pools else ""
+
+    @property
+    def pools_file(self) -> str:
+        """The allocation file of a policy; "": it has none, as Spark may have."""
+        return self.pools or ("" if self.own_pools == JOBS_POOLS else self.own_pools)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -108,7 +115,7 @@ class PolicyName:
         head, suffix, _ = self.name.rpartition(SUFFIX)
         path = head + suffix
         module = self.word.replace(".", "/") + ".py"
-        parts = self.pools, self.priorities, self.own_pools, self.name, path, module
+        parts = self.pools_file, self.priorities, self.name, path, module
         return (*parts, path.partition(":")[2])
 
     def describe(self) -> str:

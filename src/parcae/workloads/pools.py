@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
@@ -129,6 +129,14 @@ class Allocation:
     def _defined(self) -> frozenset[str]:
         return frozenset(pool.name for pool in self.pools)
 
+    def with_pools(self, names: Iterable[str]) -> Allocation:
+        """The allocation with the pools that jobs name: Spark makes those that its file lacks, of
+        mode FIFO, weight 1 and minimum share 0.
+        """
+        known = {pool.name for pool in self.all_pools}
+        made = (PoolSpec(name) for name in dict.fromkeys(names) if name not in known)
+        return replace(self, pools=(*self.pools, *made))
+
     def pool_of(self, job_name: str, recorded_pool: str | None = None) -> str:
         """The pool of a job.
 
@@ -153,13 +161,12 @@ class Allocation:
     ) -> None:
         """Refuse pools to which none of these jobs is assigned (`default` may stay empty).
 
-        Such a pool is most likely a misspelt name. In Spark's own file, one pool beside
-        `default` with a job is enough.
+        Such a pool is most likely a misspelt name. In Spark's own file, which serves other
+        applications, too, it is none if a job is in another pool beside `default`.
         """
         used = {DEFAULT_POOL, *self.pools_of(job_names, recorded_pools)}
         unused = [pool.name for pool in self.pools if pool.name not in used]
-        num_named = sum(pool.name != DEFAULT_POOL for pool in self.pools)
-        if not unused or (self.is_sparks and len(unused) < num_named):
+        if not unused or (self.is_sparks and used != {DEFAULT_POOL}):
             return
         known = sorted({*job_names, *filter(None, recorded_pools or ())})
         raise ConfigError(

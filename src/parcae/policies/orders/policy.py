@@ -26,16 +26,27 @@ from parcae.policies.orders.kernels import (
     PlanTables,
 )
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.pools import Allocation, PoolSpec
+from parcae.workloads.pools import DEFAULT_POOL, Allocation, PoolSpec, read_allocation
 from parcae.workloads.workload import Workload
 
+#: The pools of Spark without an allocation file: those that jobs name, and `default`, in which task
+#: sets share equally since Spark 3.4 (SPARK-42157; FIFO before).
+NO_FILE = Allocation((PoolSpec(DEFAULT_POOL, mode="FAIR"),), source="no allocation file")
 
-def job_pools(allocation: Allocation, workload: Workload) -> tuple[str, ...]:
-    """The pool of every job of the workload, by `Allocation.pool_of`."""
+
+def read_pools(
+    path: str, workload: Workload
+) -> tuple[tuple[PoolSpec, ...], tuple[str, ...], tuple[str, ...]]:
+    """The pools of an allocation file ("": of Spark without one) and those that jobs name beside
+    them, the pool of every job, and the names of the pools that the file lacks.
+    """
     names = [job.name for job in workload.jobs]
     recorded = [job.pool or None for job in workload.jobs]
+    file = read_allocation(path) if path else NO_FILE
+    allocation = file.with_pools(filter(None, recorded))
     allocation.check_used(names, recorded)
-    return allocation.pools_of(names, recorded)
+    made = tuple(pool.name for pool in allocation.pools[len(file.pools) :])
+    return allocation.all_pools, allocation.pools_of(names, recorded), made
 
 
 def pool_rows(
