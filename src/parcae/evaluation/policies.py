@@ -179,16 +179,18 @@ class ResolvedPolicies:
         config: the cluster.
         tenant_pools: the pool of every recurring job of the workload, by the first policy that has
             pools; empty if none has.
+        also: names of further results, that are no policies'.
     """
 
     rows: Mapping[str, Resolved]
     config: SimulationConfig
     tenant_pools: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names in the caller's order."""
-        return tuple(self.rows)
+        """All names in the caller's order, and those of further results."""
+        return (*self.rows, *self.also)
 
     @property
     def policies(self) -> dict[str, AnyPolicy]:

@@ -259,7 +259,7 @@ def rival(comparison: Comparison) -> int | None:
 
     None if there is no policy beside the first.
     """
-    first, *others = comparison.policies
+    first, *others = comparison.simulated
     ranked = [result for result in comparison.ranked() if result is not first] or others
     best = min(ranked, key=lambda result: comparison.main(result).mean, default=None)
     return None if best is None else comparison.policies.index(best)

@@ -108,6 +108,7 @@ def _flatten(workload: Workload) -> Arrays:
     whole_numbers = {
         "job_stages": [len(job.stages) for job in jobs],
         "job_arrival_ms": [-1 if job.arrival_ms is None else job.arrival_ms for job in jobs],
+        "job_recorded_ms": [-1 if job.recorded_ms is None else job.recorded_ms for job in jobs],
         "num_parents": [len(stage.parents) for stage in stages],
         "parents": [parent for stage in stages for parent in stage.parents],
         "law": law,
@@ -272,7 +273,8 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
         _OF_JOBS,
         name=names,
         stages=_split(stages, arrays["job_stages"]),
-        arrival_ms=[None if ms < 0 else ms for ms in arrays["job_arrival_ms"].tolist()],
+        arrival_ms=_known_ms(arrays["job_arrival_ms"]),
+        recorded_ms=_known_ms(arrays.get("job_recorded_ms", np.full(len(names), -1))),
         pool=manifest.get("job_pools", [""] * len(names)),
         user=manifest.get("job_users", [""] * len(names)),
         driver_time=_driver_times(arrays),
@@ -282,6 +284,10 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
         run_factors=factors,
     )
     return tuple(JobSpec(**row) for row in rows)
+
+
+def _known_ms(values: npt.NDArray[Any]) -> list[int | None]:
+    return [None if ms < 0 else ms for ms in values.tolist()]
 
 
 def _split(values: Any, counts: npt.NDArray[Any]) -> list[Any]:

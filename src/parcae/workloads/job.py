@@ -341,6 +341,7 @@ class JobSpec:
             time. It is a goal and no property of the job, so workload files and fingerprints leave
             it out.
         driver_time: the driver's time in the recorded runs; None: not known, none is played.
+        recorded_ms: how long a recorded run took, from its arrival to its end; None: not known.
         run_factors: float64[num_runs, num_stages], work of a stage in each of the runs / in the
             profile; empty where the runs are not kept.
 
@@ -364,6 +365,7 @@ class JobSpec:
     pauses_ms: tuple[int, ...] = ()
     deadline_ms: int | None = None
     driver_time: DriverTime | None = None
+    recorded_ms: int | None = None
     run_factors: Any = ()
     #: Stage indices, parents before children.
     topological_order: tuple[int, ...] = field(init=False, repr=False, default=())

@@ -172,6 +172,11 @@ class Workload:
         return int(text) if text.isdecimal() else 0
 
     @property
+    def knows_completions(self) -> bool:
+        """Whether it is recorded of every job when it arrived and how long it took."""
+        return self.is_recorded and all(job.recorded_ms is not None for job in self.jobs)
+
+    @property
     def has_deadlines(self) -> bool:
         """Whether any job has a deadline."""
         return any(job.deadline_ms is not None for job in self.jobs)

@@ -5,7 +5,7 @@ tasks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +24,13 @@ from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome, parse_event
 from parcae.workloads.spark_log.files import LogPart, LogSource, find_logs, read_lines
 from parcae.workloads.spark_log.losses import CheckedLog, LeftOut, LostEnds
+from parcae.workloads.spark_log.logged_order import (
+    LOGGED_ORDER,
+    LOGGED_POLICY,
+    LoggedOrder,
+    logged_order,
+    provenance_of,
+)
 from parcae.workloads.spark_log.naming import lost_starts, queries_without_plan
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
 from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, Workload
@@ -333,6 +340,7 @@ class LoggedRuns:
     activity: LoggedActivity = field(default_factory=LoggedActivity)
     #: Number of task attempts by the cores that each took.
     task_cores: Counter[int] = field(default_factory=Counter)
+    orders: list[LoggedOrder] = field(default_factory=list)
 
     def add(self, checked: CheckedLog) -> None:
         """Add the runs of an application."""
@@ -345,6 +353,9 @@ class LoggedRuns:
         self.attempts.update(log.count_attempts(checked.tasks))
         self.faults.append(logged_faults(log, checked.tasks))
         self.task_cores.update(log.cores_per_task())
+        if runs:
+            pools = [run.pool for run in runs]
+            self.orders.append(logged_order(log.settings, log.version, pools))
 
     @property
     def cores_per_task(self) -> int:
@@ -365,6 +376,7 @@ class LoggedRuns:
             "recurring_job_key": self.reading.key or "job group, description or call site",
             **self.activity.provenance(self.cores_per_task),
             **self.reading.provenance(),
+            **provenance_of(self.orders),
         }
         number_sessions(self.runs)
         if self.cores_per_task > 1:
@@ -404,6 +416,7 @@ class LoggedRuns:
                 *self._notes(workload.jobs),
                 *notes,
                 *alone,
+                _order_note(provenance),
                 *self.activity.notes(self.cores_per_task),
             ),
             len(workload.jobs),
@@ -451,3 +464,10 @@ class LoggedRuns:
             "elsewhere they are modelled."
         )
         return notes
+
+
+def _order_note(provenance: Mapping[str, str]) -> str:
+    """A sentence on the order that the logged cluster had."""
+    policy = provenance.get(LOGGED_POLICY, "")
+    named = f" (policy {policy})" if policy else ""
+    return f"Order of the logged cluster: {provenance[LOGGED_ORDER]}{named}."

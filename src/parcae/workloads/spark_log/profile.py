@@ -186,6 +186,7 @@ def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
         driver_time=driver_time([(run, run.stages)], keep_startup=True),
         session=run.session,
         pauses_ms=_pauses_ms([run]),
+        recorded_ms=run.end_ms - run.submission_ms if run.end_ms >= run.submission_ms else None,
     )
 
 
