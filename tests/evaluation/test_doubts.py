@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from parcae.decima.catalog import HEURISTICS
@@ -87,6 +88,22 @@ def test_seeds_that_repeat_one_run_are_warned_of() -> None:
     assert text.startswith("all 3 seeds gave the same run")
     assert run_warnings(jobs_of(same, other)) == []
     assert run_warnings(jobs_of(same)) == []
+
+
+def test_a_mean_that_one_recurring_job_decides_is_warned_of() -> None:
+    def jobs(jct_ms: list[int]) -> pl.DataFrame:
+        names = ["a", "b", "c", "d", "rare"]
+        start = {"seed": 1, "column": 0, "arrival_ms": 0}
+        rows = [
+            {**start, "job": name, "completion_ms": ms, "jct_ms": ms}
+            for name, ms in zip(names, jct_ms, strict=True)
+        ]
+        # What the other policies do with it is their result.
+        return pl.DataFrame([*rows, {**rows[0], "column": 1, "jct_ms": 1_000_000}])
+
+    (text,) = run_warnings(jobs([100, 100, 100, 100, 600]))
+    assert text.startswith("one recurring job decides the mean: rare is 20% of the jobs and 60% of")
+    assert run_warnings(jobs([100, 100, 100, 100, 390])) == []
 
 
 def test_a_tuned_value_at_the_edge_of_its_grid_is_warned_of() -> None:

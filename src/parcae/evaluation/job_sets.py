@@ -13,9 +13,9 @@ from parcae.base.errors import PolicyError
 from parcae.cluster.state import UNLIMITED
 from parcae.cluster.trace import Trace
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.catalog import given_tables, pool_tables
+from parcae.policies.catalog import given_tables
 from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.policy import OrderPolicy
+from parcae.policies.orders.policy import OrderPolicy, pool_tables
 from parcae.policies.own import AnyPolicy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate

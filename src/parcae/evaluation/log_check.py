@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from parcae.base.texts import s_from_ms
 from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_tables, read_pools
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Slots
 from parcae.simulation.simulator import simulate
@@ -105,7 +106,7 @@ def replay_note(logged: LoggedRuns) -> str:
     """The one number of a log, in words."""
     replayed = list(_applications(logged))
     logged_ms = np.concatenate([one.logged_ms for one in replayed])
-    simulated_ms = np.concatenate([replay(one.workload, one.slots) for one in replayed])
+    simulated_ms = np.concatenate([one.replay(one.workload, one.slots) for one in replayed])
     return (
         f"Replayed with its own durations, the log's mean completion time comes out at "
         f"{simulated_ms.mean() / logged_ms.mean():.3f} of what it was (parcae workload check)."
@@ -120,6 +121,11 @@ class _Replayed(NamedTuple):
     workload: Workload
     slots: Slots
     logged_ms: Int64Array
+    order: OrderPolicy
+
+    def replay(self, workload: Workload, slots: Slots, seed: int | None = None) -> Int64Array:
+        """Completion times in ms on these slots, in the order that the application had."""
+        return replay(workload, slots, seed, self.order)
 
 
 def _applications(logged: LoggedRuns) -> Iterator[_Replayed]:
@@ -131,7 +137,22 @@ def _applications(logged: LoggedRuns) -> Iterator[_Replayed]:
         start_ms = runs[0].submission_ms
         slots = tuple((ms - start_ms, change) for ms, change in runs[0].slots)
         logged_ms = np.array([run.end_ms - run.submission_ms for run in runs], np.int64)
-        yield _Replayed(name, runs, replayed_workload(runs), slots, logged_ms)
+        workload = replayed_workload(runs)
+        order = _as_logged(workload, logged.orders[name].policy)
+        yield _Replayed(name, runs, workload, slots, logged_ms, order)
+
+
+_FIFO = OrderPolicy("as logged", OrderKind.FIFO_SPARK_JOBS, plan_tables())
+
+
+def _as_logged(workload: Workload, policy: str) -> OrderPolicy:
+    """An application's order; where its allocation file is not here, all pools weigh the same."""
+    kind, _, path = policy.partition(":")
+    if kind == "fifo":
+        return _FIFO
+    is_here = Path(path).is_file()
+    pools, pool_of, _ = read_pools(path if is_here else "", workload)
+    return OrderPolicy("as logged", OrderKind.POOLS, pool_tables(pools, pool_of, path))
 
 
 def _checked(one: _Replayed) -> CheckedLog:
@@ -141,16 +162,18 @@ def _checked(one: _Replayed) -> CheckedLog:
     def ratio(simulated_ms: Int64Array) -> float:
         return float(simulated_ms.mean() / one.logged_ms.mean())
 
-    simulated_ms = replay(one.workload, one.slots)
+    simulated_ms = one.replay(one.workload, one.slots)
     rows = zip(one.runs, one.logged_ms.tolist(), simulated_ms.tolist(), strict=True)
     return CheckedLog(
         one.name,
         tuple(CheckedQuery(run.name, a, b, _driver_ms(run), _why(run, a, b)) for run, a, b in rows),
         ratio(simulated_ms),
-        ratio(replay(one.workload, _constant(one.slots))),
-        ratio(replay(bare, one.slots)),
-        ratio(replay(bare, _constant(one.slots))),
-        float(np.mean([ratio(replay(one.workload, one.slots, seed)) for seed in range(_DRAWN)])),
+        ratio(one.replay(one.workload, _constant(one.slots))),
+        ratio(one.replay(bare, one.slots)),
+        ratio(one.replay(bare, _constant(one.slots))),
+        float(
+            np.mean([ratio(one.replay(one.workload, one.slots, seed)) for seed in range(_DRAWN)])
+        ),
     )
 
 
@@ -201,7 +224,9 @@ def replayed_workload(runs: Sequence[JobRun]) -> Workload:
     return Workload("log", tuple(jobs))
 
 
-def replay(workload: Workload, slots: Slots, seed: int | None = None) -> Int64Array:
+def replay(
+    workload: Workload, slots: Slots, seed: int | None = None, order: OrderPolicy = _FIFO
+) -> Int64Array:
     """Completion times in ms of a workload's recorded jobs, on these slots; with a seed, tasks draw
     their durations.
     """
@@ -213,6 +238,5 @@ def replay(workload: Workload, slots: Slots, seed: int | None = None) -> Int64Ar
     )
     arrivals = np.array([job.arrival_ms for job in workload.jobs], np.int64)
     sequence = JobSequence(workload, np.arange(len(arrivals)), arrivals)
-    policy = OrderPolicy("as logged", OrderKind.FIFO_SPARK_JOBS, plan_tables())
-    trace = simulate(sequence, policy, config, seed or 0)
+    trace = simulate(sequence, order, config, seed or 0)
     return trace.completion_ms - trace.arrival_ms

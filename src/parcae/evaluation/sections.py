@@ -42,6 +42,9 @@ _MEASURED_ALONE = {"measured", MEASURED_ALONE}
 FULL = 1.001
 #: Below this load, few jobs meet.
 _IDLE = 0.1
+#: One recurring job decides a mean if it has this share of the completion time, and at most half of
+#: that share of the jobs.
+_DECIDES = 0.5
 #: Share of jobs that failing tasks may end before a warning.
 _MANY_ENDED = 0.01
 
@@ -71,6 +74,26 @@ def promise_warnings(policies: Mapping[str, PolicyName]) -> list[str]:
 
 def run_warnings(jobs: pl.DataFrame) -> list[str]:
     """What makes intervals over these runs wrong, in sentences; the jobs are those of all seeds."""
+    return [*_same_runs(jobs), *_one_job(jobs)]
+
+
+def _one_job(jobs: pl.DataFrame) -> list[str]:
+    """A sentence if one recurring job decides the means under the first policy."""
+    first = jobs.filter(pl.col("column") == 0)
+    by_job = first.group_by("job").agg(pl.col("jct_ms").sum(), pl.len()).sort("jct_ms", "job")
+    name, jct_ms, count = by_job.row(-1)
+    share = jct_ms / max(1, first["jct_ms"].sum())
+    share_of_jobs = count / len(first)
+    if share < _DECIDES or share_of_jobs > share / 2:
+        return []
+    return [
+        f"one recurring job decides the mean: {name} is {share_of_jobs:.0%} of the jobs and "
+        f"{share:.0%} of their completion time; look at the recurring jobs one by one"
+    ]
+
+
+def _same_runs(jobs: pl.DataFrame) -> list[str]:
+    """A sentence if all seeds gave the same run."""
     # Names need no look: equal jobs have equal arrivals and completions.
     seeds = jobs.select("seed", "arrival_ms", "completion_ms").partition_by(
         "seed", include_key=False

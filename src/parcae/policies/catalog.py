@@ -24,7 +24,7 @@ from parcae.policies.names import PolicyName
 from parcae.policies.network.kernels import FEATURE_VERSION, KIND
 from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.orders.kernels import OrderKind, PlanTables
-from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_rows, read_pools
+from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_tables, read_pools
 from parcae.policies.registry import (
     CheckpointKind,
     PolicyEntry,
@@ -33,7 +33,6 @@ from parcae.policies.registry import (
     refused,
 )
 from parcae.policies.rule.policy import OrderRulePolicy
-from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
 from parcae.workloads.tables import listed
 from parcae.workloads.workload import Workload
 
@@ -185,13 +184,6 @@ KINDS = (
     CheckpointKind(ORDER_RULE, ORDER_RULE_VERSION, _bind_rule, rule=order_parameters),
     CheckpointKind(KIND, FEATURE_VERSION, _bind_network, rule=order_parameters),
 )
-
-
-def pool_tables(pools: tuple[PoolSpec, ...], job_pools: tuple[str, ...], source: str) -> PlanTables:
-    """Return the tables of Spark's fair scheduler with pools."""
-    table, row_of = pool_rows(pools, source)
-    rows = [*(row_of[name] for name in job_pools), row_of.get(DEFAULT_POOL, 0)]
-    return plan_tables(pool_of=np.array(rows, np.int64), pools=table)
 
 
 def given_tables(tiers: list[float], limits: list[int]) -> PlanTables:

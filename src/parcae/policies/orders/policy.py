@@ -161,6 +161,13 @@ def plan_tables(
     )
 
 
+def pool_tables(pools: tuple[PoolSpec, ...], job_pools: tuple[str, ...], source: str) -> PlanTables:
+    """Return the tables of Spark's fair scheduler with pools."""
+    table, row_of = pool_rows(pools, source)
+    rows = [*(row_of[name] for name in job_pools), row_of.get(DEFAULT_POOL, 0)]
+    return plan_tables(pool_of=np.array(rows, np.int64), pools=table)
+
+
 @dataclass
 class OrderPolicy(CompiledPlanner):
     """A policy that plans by a formula.

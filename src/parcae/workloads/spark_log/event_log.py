@@ -340,7 +340,8 @@ class LoggedRuns:
     activity: LoggedActivity = field(default_factory=LoggedActivity)
     #: Number of task attempts by the cores that each took.
     task_cores: Counter[int] = field(default_factory=Counter)
-    orders: list[LoggedOrder] = field(default_factory=list)
+    #: By application, the order that its scheduler had.
+    orders: dict[str, LoggedOrder] = field(default_factory=dict)
 
     def add(self, checked: CheckedLog) -> None:
         """Add the runs of an application."""
@@ -355,7 +356,8 @@ class LoggedRuns:
         self.task_cores.update(log.cores_per_task())
         if runs:
             pools = [run.pool for run in runs]
-            self.orders.append(logged_order(log.settings, log.version, pools))
+            order = logged_order(log.settings, log.version, pools)
+            self.orders[runs[0].application] = order
 
     @property
     def cores_per_task(self) -> int:
@@ -376,7 +378,7 @@ class LoggedRuns:
             "recurring_job_key": self.reading.key or "job group, description or call site",
             **self.activity.provenance(self.cores_per_task),
             **self.reading.provenance(),
-            **provenance_of(self.orders),
+            **provenance_of(self.orders.values()),
         }
         number_sessions(self.runs)
         if self.cores_per_task > 1:
