@@ -23,7 +23,6 @@ from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
 from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome, parse_event
 from parcae.workloads.spark_log.files import LogPart, LogSource, find_logs, read_lines
-from parcae.workloads.spark_log.losses import CheckedLog, LeftOut, LostEnds
 from parcae.workloads.spark_log.logged_order import (
     LOGGED_ORDER,
     LOGGED_POLICY,
@@ -31,6 +30,7 @@ from parcae.workloads.spark_log.logged_order import (
     logged_order,
     provenance_of,
 )
+from parcae.workloads.spark_log.losses import CheckedLog, LeftOut, LostEnds
 from parcae.workloads.spark_log.naming import lost_starts, queries_without_plan
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
 from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, Workload
