@@ -53,6 +53,20 @@ def test_the_logs_own_times_are_the_first_row_paired_and_never_the_best(tmp_path
     assert RECORDED in (tmp_path / "report.html").read_text()
 
 
+def test_jobs_of_a_session_came_when_the_log_says() -> None:
+    """On two cores, b comes half a second after a ended at 2 s; in the log a took 3 s."""
+    first, second = _workload(3_000, 2_000).jobs
+    jobs = (
+        replace(first, session=0),
+        replace(second, session=0, arrival_ms=3_500, pauses_ms=(500,)),
+    )
+    comparison = _compared(replace(_workload(1, 1), jobs=jobs), "sessions")
+    recorded, fifo, _ = comparison.rows
+    assert (recorded.name, recorded.average_jct_s.mean) == (RECORDED, 2.5)
+    assert recorded.numbers["makespan_s"] == 5.5
+    assert (fifo.average_jct_s.mean, fifo.numbers["makespan_s"]) == (2.0, 4.5)
+
+
 def test_it_is_said_where_the_logs_own_order_took_another_time() -> None:
     said = "in the log jobs took 6.0 s on average, in the simulation under fifo"
     far = _workload(5_000, 7_000)

@@ -147,7 +147,11 @@ class ClusterWorld(ComparedWorld):
     def has_recorded(self) -> bool:
         """Whether the jobs are those of a log that says how long each took."""
         is_plain = self.config.faults is None and self.config.elastic is None
-        return is_plain and self.arrivals == "recorded" and self.workload.knows_completions
+        return (
+            is_plain
+            and self.arrivals in ("recorded", "sessions")
+            and self.workload.knows_completions
+        )
 
     def draw(self, seed: int) -> JobSequence:
         """The jobs of the run of a seed."""
@@ -476,7 +480,13 @@ def recorded_trace(like: Trace, name: str, sequence: JobSequence) -> Trace:
     """What the log says of a sequence's jobs, as a run beside a simulated one."""
     took_ms = np.array([job.recorded_ms for job in sequence.jobs], np.int64)
     ends_ms = sequence.arrival_ms + took_ms
-    return replace(like, policy=name, completion_ms=ends_ms, clock_ms=int(ends_ms.max()))
+    return replace(
+        like,
+        policy=name,
+        arrival_ms=sequence.arrival_ms,
+        completion_ms=ends_ms,
+        clock_ms=int(ends_ms.max()),
+    )
 
 
 def _metrics(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
