@@ -23,7 +23,7 @@ from tests.cli.running import refused
         ("simulate toy --job-set nowhere.json", "nowhere.json: No such file"),
         ("simulate toy --executor-classes big", "write decima, or EXECUTORSxCPUxMEMORY"),
         ("simulate toy --executor-classes 1x1x1 --executors 2", "leave out --executors"),
-        ("simulate toy --executor-classes 70000x1x1", "config: the executor classes have"),
+        ("simulate toy --executor-classes 70000x1x1", "parcae: the executor classes have"),
         ("simulate toy --world moon", "write cores or executors"),
         (
             "simulate toy --world cores --moving-delay-ms 500",

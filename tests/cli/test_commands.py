@@ -396,8 +396,8 @@ def test_learn_names_the_command_that_tolerates_bad_rows(tmp_path: Path, key: st
     done = run(f"parcae learn log {key}-o learned --cores 2", tmp_path)
     assert done.returncode == 2
     assert done.stderr.rstrip().endswith(
-        f"or tolerate more with --max-bad-share in `parcae workload import spark-events log {key}"
-        "-o mine.parcae --max-bad-share SHARE`, and learn from mine.parcae"
+        "share of bad rows (--max-bad-share) in `parcae workload import spark-events log "
+        f"{key}-o mine.parcae --max-bad-share SHARE`, and learn from mine.parcae"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,26 @@ from parcae.policies.names import mentioned_files
 _FILES = "parcae.base.files"
 #: What stands before the workload of a mixture, as in mixed:0.5:mine.parcae.
 _MIXTURE = re.compile(r"^(mixed:[^:]*:)+")
+
+
+def path_parser(name: str) -> Callable[[str], Path]:
+    """What makes a path of the text that an option or argument gives."""
+
+    # Typer shows the function's name as that of the type.
+    def path(text: str) -> Path:
+        check_path(name, text)
+        return Path(text)
+
+    return path
+
+
+def check_path(name: str, text: str) -> None:
+    """Refuse an empty path, which would be the current folder."""
+    if text == "":
+        raise ConfigError(
+            f"{name} is empty, perhaps an unset variable of the shell: give a path (. is the "
+            "current folder)"
+        )
 
 
 class _Named(NamedTuple):
@@ -77,6 +97,9 @@ def _reads(context: typer.Context, option: typer.CallbackParam, paths: Iterable[
 def _read(context: typer.Context, option: typer.CallbackParam, given: Any) -> Any:
     """No option of the command replaces a file that it reads."""
     several = given if isinstance(given, list | tuple) else [] if given is None else [given]
+    for one in several:
+        is_argument = option.param_type_name == "argument"
+        check_path((option.metavar or _flag(option).upper()) if is_argument else _flag(option), one)
     _reads(context, option, several)
     return given
 
@@ -117,6 +140,21 @@ def _folder(path: Path | None) -> Path | None:
         outlive_readers()
         check_folder(path)
     return path
+
+
+@contextlib.contextmanager
+def no_new_folders(values: Mapping[str, Any]) -> Iterator[None]:
+    """A command that fails leaves no empty folder that it made for a path among its values."""
+    paths = [path for path in values.values() if isinstance(path, Path)]
+    new = [one for path in paths for one in (path, *path.parents) if not one.exists()]
+    try:
+        yield
+    except BaseException:
+        for folder in new:
+            # One with files in it, or that was not made, stays as it is.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _checkpoint(context: typer.Context, option: typer.CallbackParam, path: Path) -> Path:

@@ -19,7 +19,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import EnumType
-from typing import Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from pydantic import ValidationError
@@ -28,7 +29,7 @@ from pydantic_core import PydanticUndefined
 
 from parcae.base.errors import ConfigError, problem
 from parcae.base.texts import MS_PER_S
-from parcae.cli.checks import CHECKS
+from parcae.cli.checks import CHECKS, no_new_folders, path_parser
 
 Values = Mapping[str, Any]
 #: Bounds of fields, as Typer calls them.
@@ -71,11 +72,16 @@ def command(*rules: Only, **settings: Any) -> Callable[[Callable[..., None]], Ca
         @functools.wraps(function)
         def run(_context: typer.Context, **values: Any) -> None:
             check_options(_context, values, rules)
+            folders = no_new_folders(dict(values))
             for name, fields in groups.items():
                 given = {field: values.pop(field) for field in fields}
                 values[name] = _group(hints[name], given, _context)
             values |= {name: _context for name, hint in hints.items() if hint is typer.Context}
-            function(**values)
+            with folders:
+                try:
+                    function(**values)
+                except ValidationError as error:
+                    raise _in_options(error, _context) from error
 
         parameters = [*found, _parameter("_context", typer.Context)]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -105,6 +111,18 @@ def _group(kind: Any, given: Values, context: typer.Context) -> Any:
         place = str(first["loc"][0]) if first["loc"] else ""
         flag = _flags(context).get(place, place)
         raise ConfigError(f"{flag}: {problem(first)}" if flag else problem(first)) from None
+
+
+def _in_options(error: ValidationError, context: typer.Context) -> ConfigError:
+    """The error for a config that pydantic refused, with options in place of its settings."""
+    flags = _flags(context)
+    problems = []
+    for one in error.errors():
+        name = str(one["loc"][0]) if one["loc"] else ""
+        # Options are called like the settings, or like these without the words for their number.
+        flag = flags.get(name) or flags.get(name.removeprefix("num_")) or name
+        problems.append(f"{flag}: {problem(one)}" if flag else problem(one))
+    return ConfigError("; ".join(problems))
 
 
 def _flags(context: typer.Context) -> dict[str | None, str]:
@@ -158,9 +176,13 @@ def option_parameter(name: str, hint: Any, info: FieldInfo) -> inspect.Parameter
     elif hint in (float, float | None):
         check = "finite"
     shared = {"help": info.description, "metavar": extra["metavar"], "callback": CHECKS[check]}
+    flags = extra.get("flags") or (f"--{name.replace('_', '-')}",)
+    if Path in (hint, *get_args(hint)):
+        is_argument = "argument" in extra
+        called = extra["metavar"] or name.upper() if is_argument else max(flags, key=len)
+        shared["parser"] = path_parser(called)
     if "argument" in extra:
         return _parameter(name, hint, typer.Argument(show_default=False, **shared), default)
-    flags = extra["flags"] or (f"--{name.replace('_', '-')}",)
     return _parameter(name, hint, _option(*flags, **bounds, **shared), default)
 
 

@@ -94,7 +94,7 @@ def learn(
     setting: SettingOptions,
     search: LearnSearchOptions,
     logs: list[str] = argument(
-        "Spark event logs, or folders of them; or one workload file (*.parcae)."
+        "Spark event logs, or folders of them; or one workload file (*.parcae).", check="read"
     ),
     folder: Path = option(
         REQUIRED,

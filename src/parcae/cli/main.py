@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
-from parcae.base.errors import InputError, InvariantError, ParcaeError, problem
+from parcae.base.errors import InputError, InvariantError, ParcaeError
 from parcae.base.extensions import naming_extras
 from parcae.base.texts import __version__, printable
-from parcae.cli.process import interruptions_raise, open_closed_streams
+from parcae.cli.process import (
+    STREAMS,
+    end_on_sigterm,
+    interruptions_raise,
+    name_streams,
+    open_closed_streams,
+)
 from parcae.cli.table import LazyGroup
 
 #: Exit codes for bad input, and for a command that the user interrupted.
@@ -31,6 +35,8 @@ FAILED = 1
 TRACEBACK = "PARCAE_TRACEBACK"
 # As many characters of a message: a damaged file may have very long names in it.
 _MOST_SHOWN = 2_000
+#: A terminal has at most so many columns.
+_MOST_COLUMNS = 9_999
 
 
 class _Commands(LazyGroup):
@@ -82,17 +88,7 @@ def _root(
     pass
 
 
-def _is_of_pydantic(error: Exception) -> bool:
-    return type(error).__name__ == "ValidationError" and hasattr(error, "errors")
-
-
 def _one_line(error: Exception) -> str:
-    # An error of pydantic lists every invalid field of a config.
-    if _is_of_pydantic(error):
-        return "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'config'}: {problem(e)}"
-            for e in error.errors()  # type: ignore[attr-defined]
-        )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     # Only the search for the current folder names no file.
@@ -119,9 +115,13 @@ def _last_resort(error: Exception) -> str:
 
 def _leave_closed_pipe() -> None:
     """Exit after the reader of a pipe has gone (`parcae ... | head`)."""
-    # Without the redirection, Python would report another error when it flushes at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     sys.exit(FAILED)
+
+
+def _drop_output() -> None:
+    """Drop what is left to print: Python would report another error when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _replace_unknown_characters() -> None:
@@ -133,34 +133,38 @@ def _replace_unknown_characters() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    """End the process as after Ctrl-C, so that what it started ends, too."""
-    del frame
-    raise SystemExit(128 + number)
+def _bound_columns() -> None:
+    """Ignore a width of the terminal that no terminal has: tables would fill the memory."""
+    columns = os.environ.get("COLUMNS", "")
+    if len(columns) > len(str(_MOST_COLUMNS)):
+        del os.environ["COLUMNS"]
 
 
 def main() -> None:
     """Run the command line. It ends with one line and exit code 2 on bad input, else with 1."""
-    # By default SIGTERM ends Python without cleaning up. `parcae serve` has a handler of its own.
-    signal.signal(signal.SIGTERM, _terminate)
     open_closed_streams()
+    name_streams()
+    end_on_sigterm()
+    _bound_columns()
     _replace_unknown_characters()
     # Read by the compilation of kernels; the name is repeated here, since importing that module
     # takes a second.
     os.environ.setdefault("PARCAE_ANNOUNCE_COMPILATION", "1")
     try:
         with naming_extras():
-            app()
+            try:
+                app()
+            finally:
+                # At exit, Python would report an error in words of its own.
+                sys.stdout.flush()
     except BrokenPipeError:
         _leave_closed_pipe()
     except (InputError, OSError) as error:
+        if isinstance(error, OSError) and error.filename in STREAMS.values():
+            _drop_output()
         typer.echo(printable(f"parcae: {_one_line(error)}"), err=True)
         sys.exit(BAD_INPUT)
     except Exception as error:
-        # An error of pydantic, which `parcae --help` need not import.
-        if _is_of_pydantic(error):
-            typer.echo(printable(f"parcae: {_one_line(error)}"), err=True)
-            sys.exit(BAD_INPUT)
         # The last resort: no traceback reaches a user who did not ask for it.
         if os.environ.get(TRACEBACK) == "1":
             raise

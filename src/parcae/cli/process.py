@@ -6,14 +6,66 @@ import io
 import os
 import signal
 import sys
+import threading
+import time
+from functools import cache
 from types import FrameType
 from typing import Any
+
+#: A command has so much time to hear a signal, and to clean up before a second one ends it.
+_GRACE_S = 3.0
 
 
 def leave(number: int, frame: FrameType | None) -> None:
     """End the process at once, with the exit code that shells report for the signal."""
     del frame
     os._exit(128 + number)
+
+
+def end_on_sigterm() -> None:
+    """End the process on SIGTERM as after Ctrl-C, so that what it started ends, too.
+
+    By default Python ends without cleaning up. `parcae serve` has a handler of its own.
+    """
+    _heard_s.clear()
+    signal.signal(signal.SIGTERM, _terminate)
+    signal.set_wakeup_fd(_watched_pipe(), warn_on_full_buffer=False)
+
+
+#: When the first SIGTERM was heard.
+_heard_s: list[float] = []
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    if not _heard_s:
+        _heard_s.append(time.monotonic())
+        raise SystemExit(128 + number)
+    # `timeout` sends two signals at once: only a later one stops the cleaning up.
+    if time.monotonic() - _heard_s[0] > _GRACE_S:
+        leave(number, frame)
+
+
+@cache
+def _watched_pipe() -> int:
+    """A pipe to which the system writes the number of each signal at once.
+
+    Python hears a signal only between two steps of its own, and not while it compiles a function,
+    which may take a minute: then a thread ends the process.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def watch() -> None:
+        while number := os.read(reading, 1):
+            if number[0] == signal.SIGTERM:
+                time.sleep(_GRACE_S)
+                # Whoever writes a file handles signals afterwards.
+                if not _heard_s and signal.getsignal(signal.SIGTERM) is _terminate:
+                    os.write(2, b"parcae: interrupted\n")
+                    leave(number[0], None)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return writing
 
 
 def interruptions_raise() -> None:
@@ -39,18 +91,37 @@ def open_closed_streams() -> None:
             setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(raw), "utf-8"))
 
 
-class _Unread(io.FileIO):
-    """A stream that drops what is not read any more."""
+class _Output(io.FileIO):
+    """A standard stream. It names itself in errors, such as a full disk; if the command goes on
+    without readers, it drops what is not read any more.
+    """
+
+    outlives_readers = False
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
+            if not self.outlives_readers:
+                raise
             return memoryview(data).nbytes
+        except OSError as error:
+            error.filename = STREAMS[self.fileno()]
+            raise
+
+
+#: The names of standard streams by their numbers.
+STREAMS = {1: "standard output", 2: "standard error"}
 
 
 def outlive_readers() -> None:
     """Go on where the output is not read any more (`| head`): the command has files to write."""
+    _Output.outlives_readers = True
+
+
+def name_streams() -> None:
+    """Let standard streams name themselves in errors."""
+    _Output.outlives_readers = False
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):
@@ -60,9 +131,9 @@ def outlive_readers() -> None:
         if type(stream.buffer.raw if has_buffer else stream.buffer) is not io.FileIO:
             continue
         stream.flush()
-        unread: Any = _Unread(stream.fileno(), "wb", closefd=False)
+        raw: Any = _Output(stream.fileno(), "wb", closefd=False)
         wrapped = io.TextIOWrapper(
-            io.BufferedWriter(unread) if has_buffer else unread,
+            io.BufferedWriter(raw) if has_buffer else raw,
             stream.encoding,
             stream.errors,
             line_buffering=stream.line_buffering,
