@@ -359,7 +359,7 @@ def check_every_task_ran_once(trace: Trace, sequence: JobSequence, num_executors
         assert (own["start_ms"][1:] >= own["finish_ms"][:-1]).all()
     for j, job in enumerate(sequence.jobs):
         own = tasks[tasks["job"] == j]
-        assert own["start_ms"].min() >= sequence.arrival_ms[j]
+        assert own["start_ms"].min() >= trace.arrival_ms[j]
         assert trace.completion_ms[j] == own["finish_ms"].max()
         for s, stage in enumerate(job.stages):
             for parent in stage.parents:
