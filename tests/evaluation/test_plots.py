@@ -58,7 +58,7 @@ def test_names_of_policies_are_no_markup() -> None:
 
 def test_a_ratio_of_two_seeds_does_not_hide_the_others() -> None:
     ratios = [Estimate(0.8, 0.7, 0.9), Estimate(1.5, 0.002, 1_100.0)]
-    assert ratio_dots("t", ["q1", "q2"], ratios).layout.xaxis.range == (0, 3.0)
+    assert ratio_dots("t", ["q1", "q2"], ratios).layout.xaxis.range == (0, 2.5)
 
 
 def test_a_name_that_begins_with_an_underscore_is_in_the_legend() -> None:

@@ -146,7 +146,7 @@ def test_prices_below_a_hundredth_are_shown() -> None:
     (cost,) = {
         cell
         for column in sizing_table(replace(sizing, results=cheap)).columns
-        if column.header == "cost/hour"
+        if column.header == "cost/h"
         for cell in column.cells
     }
     assert cost == "0.00123"
@@ -177,8 +177,27 @@ def test_warnings_name_overloaded_sizes_and_ends_of_the_range() -> None:
 
 def test_times_below_a_second_are_shown_with_two_digits() -> None:
     table = sizing_table(_sizing({"fair": [0.0231, 1.04, 30]}))
-    assert list(table.columns[3].cells) == ["0.023 ± 1.000", "1.0 ± 1.0", "30.0 ± 1.0"]
+    assert list(table.columns[2].cells) == ["0.023 ± 1.000 s", "1.0 ± 1.0 s", "30.0 ± 1.0 s"]
     assert Target("p95_s", 0.02).text(0.0231) == "0.023 s"
+
+
+def test_long_times_are_shown_in_minutes_hours_and_days() -> None:
+    table = sizing_table(_sizing({"fair": [600, 9_000, 259_200]}))
+    assert list(table.columns[2].cells) == ["10.0 ± 0.0 min", "2.5 ± 0.0 h", "3.0 ± 0.0 days"]
+
+
+def test_where_no_size_can_help_the_warning_says_why() -> None:
+    waiting = job("chain", (1, 40_000, ()), (1, 40_000, (0,)))
+    sizing = _sizing({"fair": [95, 90, 85]})
+    slow = replace(sizing.question, workload=Workload("w", (waiting,)))
+    (text,) = warnings(replace(sizing, question=slow))
+    assert "no size can: chains of tasks that wait for each other take 80.0 s" in text
+    assert "that of chain" in text
+    wide = replace(sizing.question, workload=Workload("w", (job("wide", (9, 1_000, ())),)))
+    more = replace(sizing, question=wide)
+    assert "give larger ones" in warnings(more)[0]
+    flat = replace(_sizing({"fair": [95, 85.1, 85]}), question=wide)
+    assert "more cores hardly help" in warnings(flat)[0]
 
 
 def test_an_interval_that_reaches_over_the_limit_is_said() -> None:
@@ -317,7 +336,7 @@ def test_deadlines_that_no_drawn_job_has_are_no_target() -> None:
     with pytest.raises(ConfigError, match="no job that was drawn has a deadline"):
         question.check()
     table = sizing_table(size_cluster(replace(question, target=None)))
-    column = next(column for column in table.columns if column.header == "deadlines met")
+    column = next(column for column in table.columns if column.header == "met")
     assert set(column.cells) == {"–"}
 
 

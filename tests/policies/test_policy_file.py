@@ -60,9 +60,13 @@ def test_of_jobs_of_one_name_the_most_frequent_is_kept() -> None:
 
 def test_other_policies_are_refused() -> None:
     toy = load_workload("toy")
-    for name in ("fair", "parcae", "tuned:batch", "fair+guard:1.1"):
+    for name in ("fair", "tuned:batch", "fair+guard:1.1"):
         with pytest.raises(PolicyError, match="cannot be exported: choose srpt, tuned, "):
             export_policy(name, toy)
+    # Two ways lead on from a network.
+    two_ways = "'parcae' is a network.* export the rule .*parcae serve --policy parcae"
+    with pytest.raises(PolicyError, match=two_ways):
+        export_policy("parcae", toy)
     with pytest.raises(PolicyError, match="write a factor above 1"):
         export_policy("tuned+guard:1", toy)
 

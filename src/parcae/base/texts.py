@@ -83,6 +83,28 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:,.{time_decimals(seconds)}f}"
 
 
+#: Units of durations for people: from so many seconds on, its name and its length in seconds.
+_UNITS = ((172_800, "days", 86_400), (7_200, "h", 3_600), (120, "min", 60), (0, "s", 1))
+
+
+def duration_unit(seconds: float) -> tuple[str, int]:
+    """The unit in which people read a duration, and its length in seconds.
+
+    Example: ("min", 60) for 150 s; ("h", 3600) for 7200 s.
+    """
+    # What is not known has seconds.
+    return next(((unit, length) for least, unit, length in _UNITS if seconds >= least), ("s", 1))
+
+
+def duration_text(seconds: float) -> str:
+    """A duration with its unit.
+
+    Example: "95.0 s", "2.5 min" and "3.1 days".
+    """
+    unit, length = duration_unit(seconds)
+    return f"{seconds_text(seconds / length)} {unit}"
+
+
 def plain(value: Any) -> Any:
     """Return the value with null in place of NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):

@@ -144,13 +144,13 @@ def check_options(context: typer.Context, values: Values, rules: tuple[Only, ...
 
 
 def _is_group(hint: Any) -> bool:
-    return inspect.isclass(hint) and hasattr(hint, "__pydantic_fields__")
+    return inspect.isclass(hint) and hasattr(hint, "model_fields")
 
 
 def _parameters(name: str, hint: Any, default: Any) -> Iterator[inspect.Parameter]:
     """The options of a parameter of a command."""
     if _is_group(hint):
-        for field, info in hint.__pydantic_fields__.items():
+        for field, info in hint.model_fields.items():
             if info.json_schema_extra is not None:
                 yield option_parameter(field, info.annotation, info)
     elif isinstance(default, FieldInfo):

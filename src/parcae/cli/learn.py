@@ -25,10 +25,11 @@ from parcae.cli.options import (
     with_deadlines,
 )
 from parcae.cli.progress import ProgressLine, counting, print_reading
-from parcae.cli.tables import print_whole
+from parcae.cli.tables import print_rows
 from parcae.cli.train import BUDGET, OBJECTIVE, SEARCH_SEED, objective_of
-from parcae.evaluation.comparison import comparison_table
+from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.sections import setting_warnings
+from parcae.evaluation.statistics import with_interval
 from parcae.learning.scenario import Scenario, check_arrivals
 from parcae.learning.worlds import world_named
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -143,11 +144,29 @@ def learn(
         begin,
     )
     line.end()
-    print_whole(comparison_table(learned.comparison))
+    _print_comparison(learned.comparison, folder)
     typer.echo("\n" + "\n\n".join(filter(None, [learned.headline, learned.paragraph, ""])))
     typer.echo(_results(learned, folder))
     if learned.training.ending not in ("done", "interrupted"):
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
+
+
+def _print_comparison(comparison: Comparison, folder: Path) -> None:
+    """Print what fits into 80 columns; the report and the JSON have the rest."""
+    results = comparison.policies
+    rows = [
+        [
+            result.name.replace(f"{folder}/", ""),
+            seconds_text(result.average_jct_s.mean),
+            with_interval(result.ratio_to_first),
+            f"{result.estimates['later_than_first_share'].mean:.0%}",
+        ]
+        for result in results
+    ]
+    headings = ("policy", "average s", f"ratio to {results[0].name}", "later")
+    print_rows(comparison.title(), headings, rows)
+    for warning in comparison.warnings():
+        typer.echo(f"warning: {warning}")
 
 
 def _results(learned: LearnResult, folder: Path) -> str:

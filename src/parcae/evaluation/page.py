@@ -64,11 +64,20 @@ class Charts:
 
 
 @dataclass(frozen=True)
+class Folded:
+    """Charts that open with a click on a line."""
+
+    summary: str
+    charts: Sequence[Charts]
+    kind: ClassVar[str] = "folded"
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of a page with its heading."""
 
     heading: str
-    parts: Sequence[Table | Text | Charts]
+    parts: Sequence[Table | Text | Charts | Folded]
 
 
 def estimate_cell(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> Cell:

@@ -6,6 +6,7 @@ They show the JCT distribution, jobs in the system and JCT over time, and execut
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-#: One colour per policy, chosen to be distinguishable in print and for colour-blind readers
-#: (Okabe and Ito).
+#: One colour per policy; the first nine are distinguishable in print and for colour-blind readers
+#: (Okabe and Ito). Commands compare up to a dozen.
 PALETTE = (
     "#0072b2",
     "#d55e00",
@@ -43,6 +44,13 @@ PALETTE = (
     "#000000",
     "#8c6d31",
     "#7f7f7f",
+    "#6a3d9a",
+    "#b2df8a",
+    "#e31a1c",
+    "#a6cee3",
+    "#1b4332",
+    "#f781bf",
+    "#bcbd22",
 )
 #: Line styles for the first, second and third use of each colour.
 _DASHES = ("solid", "dash", "dot")
@@ -124,23 +132,35 @@ def chart_text(name: str) -> str:
     return html.escape(name, quote=False)
 
 
-def ratio_dots(title: str, names: Sequence[str], ratios: Sequence[Estimate]) -> Figure:
-    """Ratios of jobs with their intervals, below each other, and a line at 1.
+def ratio_dots(
+    title: str,
+    names: Sequence[str],
+    ratios: Sequence[Estimate],
+    colors: Sequence[str] | None = None,
+) -> Figure:
+    """Ratios with their intervals, below each other, and a line at 1.
 
-    The axis ends at twice the largest ratio; wider intervals are cut off there.
+    The axis has the intervals up to three times the largest distance of a ratio from 1.
     """
     figure = new_figure(title, "ratio, with 95% interval", "")
     figure.add_scatter(
         **_intervals(ratios),
         y=list(range(len(names))),
         mode="markers",
-        marker={"color": policy_color(0), "size": 8},
+        marker={"color": colors or policy_color(0), "size": 8},
         text=[chart_text(name) for name in names],
         hovertemplate="%{text}<br>%{x:.3f}<extra></extra>",
     )
     figure.add_vline(x=1, line_width=1, line_color="#5b6670")
     # The interval of two seeds can be a thousand times wider than their distance: cut it off.
-    figure.update_xaxes(range=[0, 2 * max(1.0, *(ratio.mean for ratio in ratios))])
+    known = [(one.mean, one.low, one.high) for one in ratios if math.isfinite(one.mean)]
+    distances = np.abs(np.array(known).reshape(-1, 3) - 1)
+    farthest = max(0.05, float(distances[:, 0].max(initial=0.0)))
+    below, above = (
+        min(3 * farthest, max(1.2 * farthest, 1.05 * float(np.nanmax([0.0, *distances[:, end]]))))
+        for end in (1, 2)
+    )
+    figure.update_xaxes(range=[max(0.0, 1 - below), 1 + above])
     figure.update_layout(
         height=130 + 22 * len(names),
         yaxis={

@@ -12,12 +12,14 @@ from pathlib import Path
 from parcae.evaluation.comparison import Comparison, PolicyResult
 from parcae.evaluation.page import Cell, Table, chart_library, estimate_cell, write_page
 from parcae.evaluation.plots import policy_color
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import Estimate, is_no_matter
 
 #: Ratios closer to 1 than this are reported as "the same".
 _SAME = 1e-9
 #: A ratio from here on is stated as "times", a smaller one as a percentage.
 _TIMES = 2.0
+#: Longer names of policies, such as paths, are broken into lines.
+_LONG_NAME = 24
 #: The smallest share that the headline states in whole percent; the largest is as far from 1.
 _LEAST_SHOWN = 0.01
 
@@ -109,6 +111,8 @@ def headline(comparison: Comparison) -> str:
         said = f"{best.name} does best of the {kind}; {first} is not one of them."
     elif ratio.is_unknown:
         said = f"One run of each policy is too little to tell whether {best.name} beats {first}."
+    elif is_no_matter(ratio):
+        said = f"{best.name} does best, but that is no difference worth having from {first}."
     elif ratio.high < 1:
         saved = 1 - ratio.mean
         # Rounded, a smaller share would be none, and a larger one all.
@@ -138,7 +142,7 @@ def write_report(comparison: Comparison, path: Path, *, command: str = "") -> No
         path,
         "report.html.j2",
         title=comparison.title(),
-        subject=comparison.world.subject,
+        question=_question(comparison),
         headline=headline(comparison),
         summary=summary_sentence(comparison),
         policies=policies_table(comparison),
@@ -150,13 +154,24 @@ def write_report(comparison: Comparison, path: Path, *, command: str = "") -> No
     )
 
 
+def _question(comparison: Comparison) -> str:
+    """What was asked, as the page's title."""
+    first, *others = (result.name for result in comparison.policies)
+    subject = comparison.world.subject
+    if not others:
+        return f"How long do {subject} take under {first}?"
+    asked = others[0] if len(others) == 1 else f"any of {len(others)} orders"
+    return f"Is {asked} better than {first} for {subject}?"
+
+
 def policies_table(comparison: Comparison) -> Table:
     """The table of policies, with the best one highlighted."""
     columns = comparison.columns()
     rows = []
     for result in comparison.rows:
         color = policy_color(comparison.policies.index(result))
-        cells: list[Cell | str] = [Cell(result.name, color=color)]
+        is_long = len(result.name) > _LONG_NAME
+        cells: list[Cell | str] = [Cell(result.name, color=color, is_name=is_long)]
         for column in columns:
             value = column.value(result)
             cells.append(

@@ -13,7 +13,7 @@ from parcae.cluster.state import World
 from parcae.cluster.trace import Trace
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.gantt import MAX_ROWS, cluster_chart, gantt_figure
-from parcae.evaluation.page import Cell, Charts, Section, Table, Text, estimate_cell
+from parcae.evaluation.page import Cell, Charts, Folded, Section, Table, Text, estimate_cell
 from parcae.evaluation.plots import (
     busy_over_time,
     chart_text,
@@ -21,10 +21,11 @@ from parcae.evaluation.plots import (
     interval_bars,
     jct_cdf,
     jct_over_time,
+    policy_color,
     ratio_dots,
     share_by_work,
 )
-from parcae.evaluation.statistics import UNKNOWN_TEXT
+from parcae.evaluation.statistics import NO_MATTER, UNKNOWN_TEXT
 from parcae.evaluation.who_pays import LATER, MISSED, TENANTS, Group, by_name
 from parcae.policies.names import PolicyName
 from parcae.simulation.bounds import Bounds, lower_bounds
@@ -233,9 +234,17 @@ def _overall(comparison: Comparison) -> Section:
     """The charts of averages."""
     results = comparison.policies
     names = [result.name for result in results]
-    averages = [result.average_jct_s for result in results]
-    title = "Average job completion time, with 95% intervals"
-    charts = [Charts([interval_bars(title, "average JCT (s)", names, averages)])]
+    others = results[1:]
+    if others:
+        # Paired by seed: averages beside each other hide a difference that every seed has.
+        title = f"Average time / that under {names[0]}, paired by seed"
+        ratios = [result.ratio_to_first for result in others]
+        colors = [policy_color(row) for row in range(1, len(results))]
+        charts = [Charts([ratio_dots(chart_text(title), names[1:], ratios, colors)])]
+    else:
+        title = "Average job completion time, with 95% intervals"
+        averages = [result.average_jct_s for result in results]
+        charts = [Charts([interval_bars(title, "average JCT (s)", names, averages)])]
     shares = [one.estimates[MISSED] for one in results if MISSED in one.estimates]
     # A share is unknown if no job that was drawn has a deadline.
     if shares and not any(math.isnan(share.mean) for share in shares):
@@ -302,9 +311,10 @@ def _recurring(comparison: Comparison) -> list[Section]:
     shown = [*jobs[:_MOST], *jobs[-_MOST:]] if left_out else jobs
     notes = [
         f"Sorted by the ratio: the jobs that lose most under {best} come first, "
-        "those that gain most come last. A job gains or loses if the 95% interval of its ratio, "
-        "paired by seed, does not contain 1; of twenty jobs without any difference, one on average "
-        f"seems to have one. Spread, p99 and worst are those under {best}."
+        "those that gain most come last. A job gains or loses if its ratio is at least "
+        f"{NO_MATTER:.0%} from 1 and its 95% interval, paired by seed, does not contain 1; of "
+        "twenty jobs without any difference, at most one on average seems to have one. Spread, "
+        f"p99 and worst are those under {best}."
     ]
     if left_out:
         notes.append(
@@ -326,7 +336,7 @@ def _recurring(comparison: Comparison) -> list[Section]:
     said = Text(comparison.world.winners(comparison))
     return [
         Section("Recurring jobs: gains and losses", [said, table, Charts([chart])]),
-        Section("Recurring jobs: the longest waits", [_longest(jobs, column, best)]),
+        Section("Recurring jobs: the longest completion times", [_longest(jobs, column, best)]),
     ]
 
 
@@ -340,7 +350,8 @@ def _recurring_head(comparison: Comparison, best: str, has_deadlines: bool) -> l
     return [
         Cell("recurring job"),
         Cell("runs"),
-        *(Cell(name, "mean JCT, s") for name in names),
+        # Those of all policies would be wider than a screen; `--recurring` writes them.
+        *(Cell(name, "mean JCT, s") for name in (names[0], best)),
         Cell(f"{best} / {names[0]}", "95% interval"),
         Cell("verdict"),
         Cell("spread", "sd over seeds, s"),
@@ -360,7 +371,7 @@ def _recurring_row(job: Sequence[Group], column: int, has_deadlines: bool) -> li
     return [
         _name(own),
         f"{own.runs:,}",
-        *(seconds_text(one.mean_s) for one in job),
+        *(seconds_text(one.mean_s) for one in (job[0], own)),
         estimate_cell(own.ratio),
         own.verdict,
         UNKNOWN_TEXT if math.isnan(own.spread_s) else seconds_text(own.spread_s),
@@ -420,7 +431,16 @@ def _one_run(
     over_time = [concurrency_over_time(traces), jct_over_time(traces), busy_over_time(traces)]
     for figure in over_time:
         figure.update_xaxes(range=[0, end_s])
-    gantt = [Charts([gantt_figure(cluster_chart(trace), end_s)]) for trace in traces.values()]
+    # Today's order and the best, or the next best, beside each other; the others on demand.
+    pair = {0, rival(comparison)}
+    gantt: list[Charts] = []
+    others: list[Charts] = []
+    for row, trace in enumerate(traces.values()):
+        chart = Charts([gantt_figure(cluster_chart(trace), end_s)])
+        (gantt if row in pair else others).append(chart)
+    folded = (
+        [Folded(f"The same run under the other orders ({len(others)})", others)] if others else []
+    )
     note = Text(_gantt_note(traces), is_quiet=True)
     curves = [
         Charts([jct_cdf(traces), over_time[0]]),
@@ -428,7 +448,7 @@ def _one_run(
         Charts([share_by_work(traces)]),
     ]
     return [
-        Section(f"One run (seed {seed}): which job ran where", [note, *gantt]),
+        Section(f"One run (seed {seed}): which job ran where", [note, *gantt, *folded]),
         Section("The same run in curves", [*_bounds_texts(traces, bounds), *curves]),
     ]
 

@@ -26,11 +26,12 @@ from parcae.base.texts import (
     MS_PER_HOUR,
     MS_PER_S,
     __version__,
+    duration_text,
+    duration_unit,
     ms_from_text,
     num_decimals,
     printable,
     s_from_ms,
-    seconds_text,
     time_decimals,
 )
 from parcae.evaluation.compare import ClusterWorld
@@ -42,6 +43,7 @@ from parcae.evaluation.sections import FULL, lost_work_warning, measured_alone_w
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
+    NO_MATTER,
     UNKNOWN,
     UNKNOWN_TEXT,
     Estimate,
@@ -49,7 +51,6 @@ from parcae.evaluation.statistics import (
     share_estimate,
     with_distances,
     with_half_width,
-    with_interval,
 )
 from parcae.evaluation.who_pays import MISSED
 from parcae.policies.names import parse_name
@@ -151,7 +152,7 @@ class Target:
 
     def text(self, value: float) -> str:
         """A value of the estimate with its unit."""
-        return f"{seconds_text(value)} s" if self.is_time else f"{value:.1%}"
+        return duration_text(value) if self.is_time else f"{value:.1%}"
 
     def __str__(self) -> str:
         if self.is_time:
@@ -670,9 +671,9 @@ def warnings(sizing: Sizing) -> list[str]:
     for policy in sizing.policies:
         found = sizing.smallest(policy)
         if found is None:
+            more = _no_size_helps(sizing, policy) or "give larger ones."
             texts.append(
-                f"{policy}: the largest size ({sizes[-1]} cores) does not meet the target; give "
-                "larger ones."
+                f"{policy}: the largest size ({sizes[-1]} cores) does not meet the target; {more}"
             )
             continue
         if found == sizes[0]:
@@ -687,6 +688,37 @@ def warnings(sizing: Sizing) -> list[str]:
                 f"{reach}; more runs (--seeds) tell."
             )
     return texts
+
+
+def _no_size_helps(sizing: Sizing, policy: str) -> str:
+    """Why no number of cores would meet a target that the largest size misses; else no text."""
+    question, target = sizing.question, sizing.question.target
+    assert target is not None
+    if not target.is_time:
+        return ""
+    # A job takes at least its longest chain of tasks, however many cores there are.
+    chains = [
+        [s_from_ms(job.critical_path_ms) for job in question.draw(seed).jobs]
+        for seed in question.seeds
+    ]
+    level = {"p95_s": 95, "p99_s": 99}.get(target.field)
+    least_s = np.mean(
+        [np.mean(one) if level is None else np.percentile(one, level) for one in chains]
+    )
+    if not target.is_met(float(least_s)):
+        longest = max(question.workload.jobs, key=lambda job: job.critical_path_ms)
+        return (
+            "no size can: chains of tasks that wait for each other take "
+            f"{target.text(float(least_s))} by themselves (the longest is that of {longest.name}); "
+            "ask for a longer time, or make those chains shorter."
+        )
+    times = [result.of(target.field).mean for result in sizing.of(policy)]
+    if len(times) > 1 and times[-1] > (1 - NO_MATTER) * times[-2]:
+        return (
+            f"more cores hardly help: the last step brought less than {NO_MATTER:.0%}, so single "
+            "jobs take that long by themselves."
+        )
+    return ""
 
 
 def _reach(estimate: Estimate, target: Target) -> str:
@@ -706,7 +738,7 @@ def sizing_table(sizing: Sizing) -> Table:
         f"{counted(asked.jobs_per_run, 'job')}, arrivals {arrivals}, growth {asked.growth:g}"
     )
     rows = [_cells(sizing, result) for result in sizing.every]
-    caption = "means over runs ± the farther end of their 95% interval"
+    caption = "means over runs ± the farther end of their 95% interval; busy: cores that run tasks"
     if (faults := asked.config.faults) is not None:
         caption += f"; with faults: {resolve_faults(faults, asked.workload)}"
     return text_table(title, list(rows[0]), [list(row.values()) for row in rows], caption)
@@ -719,32 +751,44 @@ def _cells(sizing: Sizing, result: SizeResult) -> dict[str, str]:
     target = sizing.question.target
     batch_or_load = "batch" if math.isinf(load) else f"{load:.2f}"
     times = ((name, result.of(name)) for name in _TIMES)
-    shares = (("deadlines met", DEADLINES_MET), ("in time", "within_target"))
+    shares = (("met", DEADLINES_MET), ("in time", "within_target"))
     cost = result.of("cost_per_job")
+    # As wide as 80 characters: the files have everything.
     cells = {
         "cores": result.size,
         "policy": result.policy,
-        "variant": result.variant,
         **{
-            name.replace("_", " "): with_half_width(time_s, time_decimals(time_s.mean))
+            name.removesuffix("_s"): _duration(time_s)
             for name, time_s in times
+            if name != "p99_s" or (target is not None and target.field == name)
         },
-        "cores busy": with_half_width(result.of("cores_busy")),
-        "cores held": str(result.cores) if held is None else with_half_width(held),
+        "busy": f"{result.of('cores_busy').mean:,.1f}",
+        "held": f"{result.cores if held is None else held.mean:,.1f}",
         "load": UNKNOWN_TEXT if math.isnan(load) else batch_or_load,
-        "cost/hour": f"{result.cost_per_hour:,.{num_decimals(result.cost_per_hour, 2)}f}",
-        "cost/job": with_half_width(cost, num_decimals(cost.mean, 2)),
+        "cost/h": f"{result.cost_per_hour:,.{num_decimals(result.cost_per_hour, 2)}f}",
+        "cost/job": f"{cost.mean:,.{num_decimals(cost.mean, 2)}f}",
         **{
-            heading: with_interval(share, "{:.1%}".format)
+            heading: UNKNOWN_TEXT if math.isnan(share.mean) else f"{share.mean:.1%}"
             for heading, name in shares
             if (share := result.estimates[name]) is not None
         },
     }
     if not sizing.elastic:
-        del cells["cores held"]
+        del cells["held"]
+    if not any(one.cost_per_hour for one in sizing.every):
+        del cells["cost/h"], cells["cost/job"]
     if target is not None:
         cells["target"] = "met" if result.meets(target) else "missed"
     return cells
+
+
+def _duration(time_s: Estimate) -> str:
+    """A time with the farther end of its interval, in the unit that its mean is read in."""
+    unit, length = duration_unit(time_s.mean)
+    shown = replace(
+        time_s, mean=time_s.mean / length, low=time_s.low / length, high=time_s.high / length
+    )
+    return f"{with_half_width(shown, time_decimals(shown.mean))} {unit}"
 
 
 def sizing_frame(sizing: Sizing) -> pl.DataFrame:

@@ -25,6 +25,7 @@ from parcae.evaluation.statistics import (
     UNKNOWN,
     Estimate,
     Method,
+    is_no_matter,
     mean_over_jobs,
     ratio_estimate,
     share_estimate,
@@ -301,10 +302,12 @@ class Group:
 
     @property
     def verdict(self) -> str:
-        """Whether it "gains" or "loses"; "unclear" if the ratio's interval has 1 or is unknown."""
-        if self.ratio.high < 1:
-            return "gains"
-        return "loses" if self.ratio.low > 1 else "unclear"
+        """It "gains" or "loses"; "same": too little to matter, "unclear": it may be chance."""
+        if not (self.ratio.high < 1 or self.ratio.low > 1):
+            return "unclear"
+        if is_no_matter(self.ratio):
+            return "same"
+        return "gains" if self.ratio.mean < 1 else "loses"
 
 
 def by_group(

@@ -17,6 +17,7 @@ from parcae.base.files import write_text
 from parcae.base.loader import read_file
 from parcae.policies.learned import ORDER_RULE, find_checkpoint, is_learned, order_parameters
 from parcae.policies.names import PolicyName, parse_live_name
+from parcae.policies.network.kernels import KIND
 from parcae.policies.registry import PolicySetting, kind_of
 from parcae.policies.rule.kernels import OrderParameter
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -118,6 +119,12 @@ def _rule_parameters(name: PolicyName, workload: Workload) -> dict[str, float]:
             kind_of(checkpoint, name.name)
             values = order_parameters(checkpoint, name.name)
             return {parameter.name: values[parameter] for parameter in OrderParameter}
+        if checkpoint.kind == KIND:
+            raise PolicyError(
+                f"policy {name.name!r} is a network, and Spark's plugin takes rules: export the "
+                "rule beside it (tuned, or tuned.safetensors of `parcae learn`), or let the "
+                f"service plan: parcae serve --policy {name.name} --workload WORKLOAD"
+            )
     raise PolicyError(f"policy {name.name!r} cannot be exported: choose {EXPORTABLE}")
 
 

@@ -559,7 +559,8 @@ def _recorded(workload: Workload, at_least: int) -> tuple[Int64Array, Int64Array
     if not workload.is_recorded:
         raise ConfigError(
             f"workload {workload.name!r} has no recorded arrivals; "
-            "import it with its arrivals, or draw arrivals"
+            "import it with `parcae workload import ... --recorded`, or draw arrivals, as in "
+            "--arrivals load:0.85"
         )
     recorded = np.array([job.arrival_ms for job in workload.jobs], np.int64)
     if at_least > len(recorded):

@@ -143,6 +143,7 @@ class LoggedActivity:
                 f"The logs are of {len(self.spans):,} applications, up to {at_once:,} at the same "
                 "time, each on cores of its own: simulated together, their jobs share "
                 f"{counted(self.cores * cores_per_task, 'core')}. For an order inside one "
-                "application, name its log alone; `parcae serve --scope cluster` is the order across applications."
+                "application, name its log alone; `parcae serve --scope cluster` is the order "
+                "across applications."
             )
         return found
