@@ -464,7 +464,7 @@ def test_a_policy_is_learned_for_an_objective_of_one_s_own(
     monkeypatch.setattr(paired, "_WORTH_WORKERS_S", 0.0)
     monkeypatch.setattr(paired, "_play_in_workers", lambda *_: pytest.fail("a worker starts"))
     # Numbers of NumPy are numbers, too.
-    given: dict[str, Any] = {"minutes": np.float32(0.05), "seeds": np.int8(2), "seed": np.uint8(3)}
+    given: dict[str, Any] = {"minutes": np.float32(0.02), "seeds": np.int8(2), "seed": np.uint8(3)}
     learned = parcae.learn(jobs, cluster, tmp_path / "learned", objective=median_jct, **given)
     assert learned.training.checkpoint.card["seed"] == 3
     assert "the learned policy's median job completion time is" in learned.paragraph

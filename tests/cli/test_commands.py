@@ -137,21 +137,11 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
     assert (comparison["ratio"]["mean"], comparison["logs"]["B"]["num_jobs"]) == (1.0, 18)
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "output", "error"),
-    [
-        ("policies --help", 0, "Usage", ""),
-        ("simulate toy --policy fiar", 2, "", "did you mean 'fair'"),
-    ],
-)
-def test_a_process_ends_with_the_exit_code_of_its_command(
-    tmp_path: Path, command: str, code: int, output: str, error: str
-) -> None:
-    words = [sys.executable, "-m", "parcae.cli.main", *command.split()]
+def test_a_process_ends_with_the_exit_code_of_its_command(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "parcae.cli.main", "simulate", "toy", "--policy", "fiar"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == code
-    assert output in done.stdout
-    assert error in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean 'fair'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -160,7 +150,7 @@ _WRITING = (
 )
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [pytest.param("2>&-", marks=pytest.mark.slow), "<&- >&- 2>&-"])
 def test_a_command_whose_streams_are_closed_writes_its_files(tmp_path: Path, closed: str) -> None:
     command = f"{shlex.quote(sys.executable)} {_WRITING} --json out.json {closed}"
     done = subprocess.run(command, cwd=tmp_path, shell=True, check=False)
@@ -198,7 +188,11 @@ main()
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("typer", ""), ("pydantic", ""), ("parcae.decima.catalog", "parcae: interrupted\n")],
+    [
+        ("typer", ""),
+        pytest.param("pydantic", "", marks=pytest.mark.slow),
+        ("parcae.decima.catalog", "parcae: interrupted\n"),
+    ],
 )
 def test_ctrl_c_shows_no_traceback_even_during_imports(name: str, error: str) -> None:
     words = [sys.executable, "-c", _INTERRUPTED.format(name=name)]

@@ -97,9 +97,9 @@ def test_the_plain_rendering_gives_the_recorded_results() -> None:
 
 
 def test_random_job_sets_run_as_in_the_released_environment(tmp_path: Path) -> None:
-    lines = _assert_all_agree(tmp_path, [_random_set(seed) for seed in range(100)])
-    assert sum(None in line["start"] for line in lines) > 30, "jobs were lost"
-    assert sum(line["reward"] != pytest.approx(line["reward_as_coded"]) for line in lines) > 30, (
+    lines = _assert_all_agree(tmp_path, [_random_set(seed) for seed in range(40)])
+    assert sum(None in line["start"] for line in lines) > 12, "jobs were lost"
+    assert sum(line["reward"] != pytest.approx(line["reward_as_coded"]) for line in lines) > 12, (
         "jobs lingered"
     )
 

@@ -255,10 +255,10 @@ def test_changed_classes_of_a_spark_are_noticed(jar: Path, tmp_path: Path) -> No
     spark = find_spark()
     classes = tmp_path / "classes"
     sources = {"SchedulableBuilder": _OTHER_POOL, "TaskSchedulerImpl": _OTHER_SCHEDULER}
-    for name, text in sources.items():
-        path = tmp_path / f"{name}.java"
-        path.write_text(text)
-        building.compile_java([path], classes, f"{spark.jars}/*")
+    paths = [tmp_path / f"{name}.java" for name in sources]
+    for path in paths:
+        path.write_text(sources[path.stem])
+    building.compile_java(paths, classes, f"{spark.jars}/*")
     jars = tmp_path / "jars"
     jars.mkdir()
     for path in spark.jars.glob("*.jar"):

@@ -9,7 +9,7 @@ import parcae.spark.Check;
 
 /** Runs the link beside a busy application: neither may wait for the other. */
 final class LinkTest {
-  private static final long BUSY_MS = 3_000;
+  private static final long BUSY_MS = 1_000;
   private static final long HELD_NS = 20_000;
   private static final int LISTENERS = 2;
   private static final int TASKS = 1_000_000_000;
