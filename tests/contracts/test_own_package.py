@@ -126,7 +126,7 @@ def test_a_module_of_the_current_folder_is_named_at_the_command_line(tmp_path: P
         f"{compare} --processes 1 --json 1.json",
         f"{compare} --processes 2 --json 2.json",
         "compare toy --policies mine:Newest+guard:1.5 --jobs 4",
-        "tune toy --jobs 3 --budget 0.005 -o t.safetensors --objective mine:median_jct",
+        "tune toy --jobs 3 --budget 0.01 -o t.safetensors --objective mine:median_jct",
         "workload import mine:table t.txt -o t.parcae",
     )
     assert (one[0], two[0], tuned[0]) == (0, 0, 0), (one, two, tuned)
