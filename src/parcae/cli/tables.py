@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
@@ -90,6 +91,9 @@ def check_tables(checked: Sequence[CheckedLog]) -> Iterator[Table]:
         "cores over time and driver time; with drawn durations; at as many cores as there ever "
         "were; without the driver"
     )
+    if len(rows) > 1:
+        errors = np.abs(np.array([_ratios(one) for one in checked]) - 1).mean(axis=0)
+        rows.append(["mean error", "", *(f"{error:.3f}" for error in errors)])
     headings = ("application", "queries", "replayed", "drawn", "constant cores", "without driver")
     yield rows_table("The simulator beside the log", headings, rows, caption)
     queries = sorted(
