@@ -15,11 +15,11 @@ from parcae.decima.catalog import make_policy
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.additions import Guarded
-from parcae.policies.catalog import POLICIES, pool_tables
+from parcae.policies.catalog import POLICIES
 from parcae.policies.learned import SHIPPED, variant_name
 from parcae.policies.names import ADDITIONS, PolicyName, parse_live_name
 from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_tables
 from parcae.policies.registry import PolicySetting, all_policies, in_words, named_policy
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
