@@ -260,6 +260,11 @@ def test_a_small_correction_of_the_clock_is_no_step(tmp_path: Path) -> None:
     assert len(_import(_written(tmp_path, events))[0].jobs) == 2
 
 
+def test_spark_jobs_that_were_numbered_in_another_order_are_no_step(tmp_path: Path) -> None:
+    events = [*_job(1, HOUR_MS), *_job(0, HOUR_MS + 5_000)]
+    assert len(_import(_written(tmp_path, events))[0].jobs) == 2
+
+
 def test_repeated_events_count_once(tmp_path: Path) -> None:
     events = [*_job(0, 0), *_job(1, 2_000)]
     once, _ = _import(_written(tmp_path, events))

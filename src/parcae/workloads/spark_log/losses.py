@@ -163,10 +163,13 @@ class CheckedLog:
 
     @cached_property
     def _set_back(self) -> set[int]:
-        """The Spark jobs that were submitted before one that the driver numbered earlier."""
+        """The Spark jobs that were submitted before one that stands before them in the log.
+
+        Several threads may number them in another order than the driver's scheduler logs them.
+        """
         latest_ms = -1
         found = set()
-        for job_id, job in sorted(self.log.jobs.items()):
+        for job_id, job in self.log.jobs.items():
             if 0 <= job.submission_ms < latest_ms - CLOCK_MS:
                 found.add(job_id)
             latest_ms = max(latest_ms, job.submission_ms)
