@@ -136,7 +136,7 @@ class RunTable:
         counts = self._num_stages[job_index]
         place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         first = self._first_factor[job_index] + run * counts
-        factors = self._factors[np.repeat(first, counts) + place]
+        factors: Float64Array = self._factors[np.repeat(first, counts) + place]
         # Below the share of the usual spread, the point says which of its quantiles is drawn.
         share = self._prior_share[job_index]
         work = self._work[self._first_run[job_index] + run]
@@ -147,7 +147,7 @@ class RunTable:
         factors *= np.repeat(ratio, counts)
         if self._sigma.any() or self._stage_sigma.any():
             factors *= self._lognormal(job_index, counts, place, seed)
-        return np.minimum(factors, math.exp(_LARGEST_LOG))
+        return np.asarray(np.minimum(factors, math.exp(_LARGEST_LOG)))
 
     def _lognormal(
         self, job_index: Int64Array, counts: Int64Array, place: Int64Array, seed: int
