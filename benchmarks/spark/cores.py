@@ -153,7 +153,7 @@ def read_log(folder: Path) -> ApplicationLog:
 
 
 def _applications(folders: Iterable[Path]) -> Iterable[ApplicationLog]:
-    return LogReading(list(folders)).applications()
+    return (checked.log for checked in LogReading(list(folders)).applications())
 
 
 def _task_cpu_s(folder: Path, first_ms: float) -> float:

@@ -78,7 +78,7 @@ def test_a_whole_installation_is_right(
         f"spark.driver.extraClassPath={jar}",
         f"spark.parcae.policy : {policy}",
     )
-    checks = list(examine(CheckTarget(home)))
+    checks = list(examine(CheckTarget(spark_home=home)))
     assert [check.name for check in checks] == [
         "spark",
         "jar",
@@ -123,7 +123,7 @@ def test_a_damaged_jar_is_named_once_and_everything_else_is_checked(
             target.writestr(*changed(name, source.read(name)))
     monkeypatch.setattr(doctor, "find_jar", lambda _: damaged)
     home = spark_with("spark.parcae.orderTtlMs 900")
-    checks = list(examine(CheckTarget(home, policy=policy)))
+    checks = list(examine(CheckTarget(spark_home=home, policy=policy)))
     (found,) = [check for check in checks if check.state is CheckResult.WRONG]
     assert found.name == wrong
     assert text in found.text
@@ -293,7 +293,7 @@ def test_without_a_java_everything_else_is_checked(
     spark_with: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jar: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    checks = {check.name: check for check in examine(CheckTarget(spark_with()))}
+    checks = {check.name: check for check in examine(CheckTarget(spark_home=spark_with()))}
     assert (checks["members"].state, checks["java"].state) == (
         CheckResult.WARNING,
         CheckResult.WRONG,

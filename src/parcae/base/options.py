@@ -48,7 +48,8 @@ def same(config: Any, name: str, default: Any = ..., unset: bool | str = False) 
     Its default is that of the field, or another one. With `unset` it is None, and the help says
     which default then applies: that of the field, or the given text.
     """
-    field = config.model_fields[name]
+    # A dataclass of pydantic has the one, a model of pydantic 2.6 the other.
+    field = (getattr(config, "__pydantic_fields__", None) or config.model_fields)[name]
     extra: dict[str, Any] = field.json_schema_extra
     flags = extra["flags"]
     bounds: dict[str, Any] = {"check": extra["check"]}

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pydantic.dataclasses
+from pydantic import BaseModel
 
 from parcae.base.errors import ConfigError, InputError
 from parcae.base.loader import read_short
@@ -94,8 +94,7 @@ class Check(NamedTuple):
 Finding = tuple[CheckResult, str, str]
 
 
-@pydantic.dataclasses.dataclass(frozen=True)
-class CheckTarget:
+class CheckTarget(BaseModel, frozen=True):
     """What to check.
 
     Where an option is None, the value in Spark's own settings counts, if there is one.
