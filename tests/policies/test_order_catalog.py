@@ -49,7 +49,7 @@ _POOLS = """{"pools": {"web": {"weight": 2}, "etl": {"min_share": 2, "mode": "FA
  "jobs": {"etl-*": "etl"}}"""
 
 
-@pytest.mark.parametrize("entry", POLICIES[:12], ids=lambda entry: entry.usage)
+@pytest.mark.parametrize("entry", POLICIES[:13], ids=lambda entry: entry.usage)
 def test_every_order_is_made_by_its_name_and_plays(entry: object, tmp_path: Path) -> None:
     path = tmp_path / "pools.json"
     path.write_text(_POOLS)
@@ -67,10 +67,16 @@ def _title(text: str) -> str:
     return in_words(PolicyName(text), PolicySetting(_WORKLOAD, _CORES))
 
 
-def test_spark_is_named_where_it_is_meant() -> None:
+def test_spark_is_named_where_it_is_meant(tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text(_POOLS)
     assert _title("fifo") == "Spark's FIFO: job id, stage id"
-    assert _title("fair") == "Spark's FAIR, a pool a job"
-    assert _title("fair:p.xml") == "Spark's FAIR, pools of p.xml"
+    assert (
+        _title("fair") == "Spark's FAIR, a pool a job (with the pools that jobs name: fair:pools)"
+    )
+    assert _title(f"fair:{path}") == f"Spark's FAIR, pools of {path}"
+    made = in_words(PolicyName("fair:pools"), PolicySetting(load_workload("toy"), _CORES))
+    assert made == "Spark's FAIR, pools of no job"
 
 
 def test_an_allocation_file_becomes_pools(tmp_path: Path) -> None:

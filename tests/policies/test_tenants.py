@@ -176,6 +176,29 @@ def test_pools_that_jobs_name_and_no_file_defines_are_made_as_by_spark(
         assert resolved.rows[text].variant.endswith("a, b as jobs name them")
 
 
+def test_one_pool_is_fifo_by_spark_job_where_the_log_tells_them() -> None:
+    """The second stage of x is a Spark job that is numbered after y's; y goes first then."""
+    durations = TaskDurations.constant(1_000)
+
+    def workload(*spark_job: int) -> Workload:
+        first, second, other = spark_job
+        x = (
+            StageSpec(2, durations, spark_job=first),
+            StageSpec(4, durations, (0,), spark_job=second),
+        )
+        y = (StageSpec(4, durations, spark_job=other),)
+        return Workload("w", (JobSpec("x", x, pool="a"), JobSpec("y", y, pool="a")))
+
+    config = SimulationConfig(world=WorldName.CORES, num_executors=2)
+    unknown, known = workload(-1, -1, -1), workload(0, 1, 0)
+    for jobs, expected in ((unknown, [4_000, 5_000]), (known, [5_000, 3_000])):
+        sequence = JobSequence(jobs, np.arange(2), np.array([0, 1]))
+        made = resolve_policies(jobs, ["fifo", "fair:pools"], config, "batch", 2).policies
+        for policy in made.values():
+            trace = simulate(sequence, policy, config, 1)
+            assert trace.completion_ms.tolist() == expected
+
+
 def test_without_a_file_task_sets_of_no_pool_share_equally() -> None:
     """SPARK-42157; with a file that does not say so, and before Spark 3.4, they run in order."""
     workload = Workload("bare", tuple(_job(name, "", 1_000, 20) for name in ("x", "y")))

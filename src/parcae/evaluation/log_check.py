@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from parcae.base.texts import s_from_ms
 from parcae.policies.orders.kernels import OrderKind
-from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_tables, read_pools
+from parcae.policies.orders.policy import OrderPolicy, plan_tables, pools_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Slots
 from parcae.simulation.simulator import simulate
@@ -150,9 +150,7 @@ def _as_logged(workload: Workload, policy: str) -> OrderPolicy:
     kind, _, path = policy.partition(":")
     if kind == "fifo":
         return _FIFO
-    is_here = Path(path).is_file()
-    pools, pool_of, _ = read_pools(path if is_here else "", workload)
-    return OrderPolicy("as logged", OrderKind.POOLS, pool_tables(pools, pool_of, path))
+    return pools_policy("as logged", path if Path(path).is_file() else "", workload)
 
 
 def _checked(one: _Replayed) -> CheckedLog:

@@ -24,7 +24,7 @@ from parcae.policies.names import PolicyName
 from parcae.policies.network.kernels import FEATURE_VERSION, KIND
 from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.orders.kernels import OrderKind, PlanTables
-from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_tables, read_pools
+from parcae.policies.orders.policy import OrderPolicy, plan_tables, pools_policy, read_pools
 from parcae.policies.registry import (
     CheckpointKind,
     PolicyEntry,
@@ -58,9 +58,7 @@ def _fifo(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
 
 def _fair(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
     if name.own_pools:
-        pools, pool_of, _ = read_pools(name.pools_file, setting.workload)
-        tables = pool_tables(pools, pool_of, name.own_pools)
-        return OrderPolicy(name.name, OrderKind.POOLS, tables)
+        return pools_policy(name.name, name.pools_file, setting.workload)
     if name.argument:
         raise PolicyError(
             f"policy {name.name!r}: in the world of cores the argument is an allocation file "

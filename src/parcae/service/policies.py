@@ -71,7 +71,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
         # Runs of a job differ from its profile as they did in the workload's log.
         config = SimulationConfig(world=WorldName.CORES, num_executors=cores, estimate_error="log")
         policy = make(name, PolicySetting(workload, config, arrivals, read))
-        if isinstance(policy, OrderPolicy) and policy.kind in (OrderKind.POOLS, OrderKind.GIVEN):
+        of_spark = (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS, OrderKind.GIVEN)
+        if isinstance(policy, OrderPolicy) and policy.kind in of_spark:
             raise PolicyError(
                 f"policy {text!r} orders by Spark's pools, which orders of the service do not "
                 "contain: set spark.scheduler.allocation.file in Spark, or choose `fair`"

@@ -78,6 +78,7 @@ class OrderKind(IntEnum):
     GIVEN = 10  # fixed tiers and limits from the tables
     EDF = 11  # earliest deadline first; jobs without a deadline last, as SRPT
     EDF_LATE_LAST = 12  # as EDF, but a job that cannot meet its deadline counts as without one
+    POOLS_SPARK_JOBS = 13  # as POOLS; FIFO inside a pool is that of FIFO_SPARK_JOBS
 
 
 @deferred(NOTHING)
@@ -249,12 +250,12 @@ def plan_by_formula(view, orders, formula):  # type: ignore[no-untyped-def]
     # FIFO needs nothing else. In a whole run the guard has moved tiers in the same tables.
     for position in range(view.now.num_active[0]):
         orders.jobs.tier[view.active[position]] = 0.0
-    if kind == OrderKind.POOLS:
+    if kind in (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS):
         _use_pools(view, orders, tables)
+    if kind in (OrderKind.FIFO_SPARK_JOBS, OrderKind.POOLS_SPARK_JOBS):
+        _order_by_submission(view, orders)
     elif kind == OrderKind.GIVEN:
         _copy_given_orders(view, orders, tables)
-    elif kind == OrderKind.FIFO_SPARK_JOBS:
-        _order_by_submission(view, orders)
     elif kind in (OrderKind.FSP, OrderKind.PSBS):
         _order_by_virtual_end(view, orders, virtual, kind == OrderKind.PSBS)
     elif kind == OrderKind.LAS:
@@ -277,5 +278,5 @@ def plan_by_formula(view, orders, formula):  # type: ignore[no-untyped-def]
 @kernel
 def _begin(state, formula):  # type: ignore[no-untyped-def]
     empty_virtual_run(formula.virtual)
-    if formula.kind == OrderKind.POOLS:
+    if formula.kind in (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS):
         state.now.num_pools[0] = formula.tables.pools.shape[0]

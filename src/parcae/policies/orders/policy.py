@@ -168,6 +168,14 @@ def pool_tables(pools: tuple[PoolSpec, ...], job_pools: tuple[str, ...], source:
     return plan_tables(pool_of=np.array(rows, np.int64), pools=table)
 
 
+def pools_policy(name: str, path: str, workload: Workload) -> OrderPolicy:
+    """Spark's FAIR with the pools of an allocation file ("": without one) and those of jobs."""
+    pools, pool_of, _ = read_pools(path, workload)
+    by_spark_jobs = workload.knows_spark_jobs
+    kind = OrderKind.POOLS_SPARK_JOBS if by_spark_jobs else OrderKind.POOLS
+    return OrderPolicy(name, kind, pool_tables(pools, pool_of, path))
+
+
 @dataclass
 class OrderPolicy(CompiledPlanner):
     """A policy that plans by a formula.
@@ -196,6 +204,6 @@ class OrderPolicy(CompiledPlanner):
     def empty_orders(self, num_jobs: int, num_stages: int) -> Orders:
         """Blank orders (first come, first served), with the pools of the allocation file if any."""
         orders = blank_orders(num_jobs, num_stages)
-        if self.kind is OrderKind.POOLS:
+        if self.kind in (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS):
             orders = orders._replace(pools=self.tables.pools.copy())
         return orders
