@@ -7,7 +7,7 @@ DEMO ?= parcae-report
 # pip compiles nothing (--no-compile), so each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow coverage check weight dist docs bench format clean
+.PHONY: demo test test-slow test-lowest coverage check weight dist docs bench format clean
 
 # What the demo needs: learning for the world of cores, and reports; neither PyTorch nor Spark.
 LEARN_READY := $(VENV)/.learn
@@ -40,6 +40,18 @@ test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spar
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m pytest --hypothesis-profile=many tests/properties
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -n 0 tests/golden tests/simulation tests/policies -m ''
+
+# The lowest versions that pyproject.toml allows, of what the README's commands need.
+LOWEST := $(VENV)-lowest
+PINS := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*(one.replace(">=", "==") for one in p["dependencies"] + p["optional-dependencies"]["learn"] + p["optional-dependencies"]["report"]), sep="\n")
+test-lowest:  ## The README's commands and some quick tests with the lowest versions that are allowed.
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -c '$(PINS)' > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOWEST)/lowest.txt pytest pytest-xdist hypothesis
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(LOWEST)/bin/python -m pytest -n 0 tests/test_readme.py tests/golden tests/workloads/test_stage_table.py tests/policies/test_policy_file.py tests/evaluation/test_who_pays.py tests/evaluation/test_sizing.py
+	$(LOWEST)/bin/parcae learn src/parcae/workloads/bundled/example-event-log.zstd -o $(LOWEST)/learned --budget 0.1 --arrivals load:0.8
 
 # Compiled kernels leave no trace of their lines, so they are measured where Python runs them.
 coverage: $(SPARK_READY)  ## Which lines the default suite runs outside kernels, and which lines of the cluster's kernels their tests run.
@@ -81,4 +93,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) $(LOWEST) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -168,6 +168,10 @@ assert parcae.base.compiled.kernels._cache_dir().name.startswith("plain-kernels-
 def test_another_version_of_numba_compiles_in_its_own_way(tmp_path: Path) -> None:
     done = _run(_PLAIN_SORT + _SORT, tmp_path, "-W", "error", **{PLAIN: "1"})
     assert (done.stdout, done.stderr) == ("[1, 2, 0]\n", "")
+    # A folder in which nothing can be kept, such as another user's.
+    (tmp_path / "file").touch()
+    done = _run(_PLAIN_SORT + _SORT, tmp_path / "file", "-W", "error", **{PLAIN: "1"})
+    assert (done.stdout, done.stderr) == ("[1, 2, 0]\n", "")
 
 
 _PLACE = """

@@ -31,7 +31,7 @@ from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import PoolSpec
 from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 from tests.cluster.cores import Cores
-from tests.conftest import batch, job
+from tests.conftest import arriving, batch, job
 
 _JOBS = tuple(
     JobSpec(name, (StageSpec(4, TaskDurations.constant(ms)),), pool=pool, deadline_ms=due)
@@ -384,3 +384,20 @@ def test_where_sizes_are_known_gittins_serves_the_least_remaining_work_first() -
         for name in ("gittins", "srpt", "sjf")
     ]
     assert ends_ms[0].tolist() == ends_ms[1].tolist() != ends_ms[2].tolist()
+
+
+def test_least_attained_service_does_not_depend_on_the_unit_of_time() -> None:
+    """Tasks that take equally long put jobs exactly at the bounds of tiers."""
+
+    def completions(factor: int) -> list[float]:
+        spec = [
+            job(f"j{n}", (1 + n % 5, 1_000 * factor, ()), (2, 1_000 * factor, (0,)))
+            for n in range(9)
+        ]
+        jobs = arriving(*((one, 700 * n * factor) for n, one in enumerate(spec)))
+        config = SimulationConfig(world=WorldName.CORES, num_executors=3)
+        trace = simulate(jobs, named_policy("las", jobs.workload, config), config, 0)
+        return [ms / factor for ms in trace.completion_ms.tolist()]
+
+    # Rounding of the typical task's duration differs between these.
+    assert completions(1) == completions(2) == completions(7) == completions(60)

@@ -7,6 +7,7 @@ calls. The cache is therefore keyed by the content of a kernel's module and of a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -77,7 +78,9 @@ def _compiled(function: Callable[..., Any], returns: Any = None, **options: Any)
         return function
     if _IS_PLAIN:
         plain = numba.jit(**{**_OPTIONS, **options})(function)
-        plain._cache = _PlainCache(function)
+        # Numba finds no place in a folder that cannot be written: then nothing is kept.
+        with contextlib.suppress(RuntimeError):
+            plain._cache = _PlainCache(function)
         return plain
     from parcae.base.compiled.compilation import Kernel
 

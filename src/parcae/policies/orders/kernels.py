@@ -167,7 +167,8 @@ def _order_by_attained(view, orders):  # type: ignore[no-untyped-def]
     for position in range(view.now.num_active[0]):
         job = view.active[position]
         attained_ms = max(_attained_ms(view, job), view.now.guess_ms[0])
-        tier = math.floor(math.log2(attained_ms / view.now.guess_ms[0]))
+        # Where tasks take equally long, jobs are exactly at a bound, and rounding must not decide.
+        tier = math.floor(math.log2(attained_ms / view.now.guess_ms[0]) + 1e-9)
         orders.jobs.tier[job] = tier
         orders.jobs.weight[job] = 1.0
         running = view.jobs.num_attached[job]
