@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from parcae.base.errors import FormatError
-from parcae.evaluation.log_check import CheckedLog, check_log, replay_note
+from parcae.evaluation.log_check import ReplayedLog, check_log, replay_note
 from parcae.workloads.archive import BUNDLED
 from parcae.workloads.spark_log.event_log import read_runs
 from tests.cli.running import run
@@ -17,7 +17,7 @@ from tests.conftest import shared_data
 _EXAMPLE = BUNDLED / "example-event-log.zstd"
 
 
-def _checked(path: Path) -> list[CheckedLog]:
+def _checked(path: Path) -> list[ReplayedLog]:
     try:
         return check_log(read_runs([path]))
     except FormatError:  # no log, or none with a completed job

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parcae.base.texts import printable, s_from_ms, seconds_text
-from parcae.evaluation.log_check import CheckedLog
+from parcae.evaluation.log_check import ReplayedLog
 from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
 
 #: Number of jobs that the description of a workload lists by name.
@@ -74,7 +74,7 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     yield rows_table("Largest jobs", headings, rows)
 
 
-def check_tables(checked: Sequence[CheckedLog]) -> Iterator[Table]:
+def check_tables(checked: Sequence[ReplayedLog]) -> Iterator[Table]:
     """The tables of `parcae workload check`: a row an application, and those queries that differ
     most.
     """
@@ -116,7 +116,7 @@ def check_tables(checked: Sequence[CheckedLog]) -> Iterator[Table]:
     yield rows_table("Queries, the largest difference first", headings, rows, caption)
 
 
-def _ratios(one: CheckedLog) -> tuple[float, ...]:
+def _ratios(one: ReplayedLog) -> tuple[float, ...]:
     return one.ratio, one.drawn, one.constant, one.without_driver
 
 

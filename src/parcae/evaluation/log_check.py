@@ -58,7 +58,7 @@ class CheckedQuery:
 
 
 @dataclass(frozen=True, eq=False)
-class CheckedLog:
+class ReplayedLog:
     """One application's replay.
 
     `ratio` is the simulated mean completion time / the log's. The other ratios are those of replays
@@ -97,7 +97,7 @@ class CheckedLog:
         }
 
 
-def check_log(logged: LoggedRuns) -> list[CheckedLog]:
+def check_log(logged: LoggedRuns) -> list[ReplayedLog]:
     """Replay every application of a log, also without what the replay knows."""
     return [_checked(replayed) for replayed in _applications(logged)]
 
@@ -153,7 +153,7 @@ def _as_logged(workload: Workload, policy: str) -> OrderPolicy:
     return pools_policy("as logged", path if Path(path).is_file() else "", workload)
 
 
-def _checked(one: _Replayed) -> CheckedLog:
+def _checked(one: _Replayed) -> ReplayedLog:
     jobs = tuple(replace(job, driver_time=None) for job in one.workload.jobs)
     bare = replace(one.workload, jobs=jobs)
 
@@ -162,7 +162,7 @@ def _checked(one: _Replayed) -> CheckedLog:
 
     simulated_ms = one.replay(one.workload, one.slots)
     rows = zip(one.runs, one.logged_ms.tolist(), simulated_ms.tolist(), strict=True)
-    return CheckedLog(
+    return ReplayedLog(
         one.name,
         tuple(CheckedQuery(run.name, a, b, _driver_ms(run), _why(run, a, b)) for run, a, b in rows),
         ratio(simulated_ms),
