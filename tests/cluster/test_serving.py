@@ -20,10 +20,16 @@ from parcae.cluster.kernels.serving import (
     stages_added,
     tasks_ended,
     tasks_started,
-    update_virtual_run,
 )
-from parcae.cluster.kernels.virtual import virtual_of
-from parcae.cluster.state import COMPLETE_RANK, NO_STAGE, NOT_YET, UNLIMITED
+from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends, virtual_of
+from parcae.cluster.state import (
+    COMPLETE_RANK,
+    NO_STAGE,
+    NOT_YET,
+    UNLIMITED,
+    ClusterState,
+    VirtualRun,
+)
 from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants
 
@@ -208,12 +214,18 @@ def test_cores_are_shared_out_by_the_order_to_what_runs_or_could_run() -> None:
     assert _shares(cores, 6) == [1, 3, 0]
 
 
+def _update_virtual_run(state: ClusterState, virtual: VirtualRun) -> None:
+    """Advance a virtual run to the present, and predict when its jobs will end."""
+    advance_virtual_run(state, virtual)
+    predict_ends(state, virtual)
+
+
 def test_new_stages_join_the_virtual_run_with_their_parents() -> None:
     cores = Cores(1)
     state = cores.state
     virtual = virtual_of(state)
     job = cores.arrive([(1, 100.0, ())])
-    update_virtual_run(state, virtual)
+    _update_virtual_run(state, virtual)
     assert (virtual.now.num_jobs[0], virtual.jobs.end_ms[job]) == (1, 100.0)
     stage = int(add_stage(state, job, 1, 40.0, 1))
     state.children[state.now.num_edges[0]] = stage
@@ -225,7 +237,7 @@ def test_new_stages_join_the_virtual_run_with_their_parents() -> None:
     assert virtual.stages.num_waiting[:2].tolist() == [0, 1]
     assert virtual.jobs.num_left[job] == 2
     assert virtual.stages.path_ms[:2].tolist() == [140.0, 40.0]
-    update_virtual_run(state, virtual)
+    _update_virtual_run(state, virtual)
     assert virtual.jobs.end_ms[job] == 140.0
 
 
@@ -235,7 +247,7 @@ def test_what_a_virtual_run_did_of_expected_work_counts_for_the_stages_that_it_s
     virtual = virtual_of(state)
     job = cores.arrive([(1, 100.0, ())])  # stands for stages to come
     state.now.clock_ms[0] = 60
-    update_virtual_run(state, virtual)
+    _update_virtual_run(state, virtual)
     assert virtual.stages.attained_ms[0] == 60.0
     first = int(add_stage(state, job, 1, 40.0, 0))
     add_stage(state, job, 1, 30.0, 0)
@@ -243,6 +255,6 @@ def test_what_a_virtual_run_did_of_expected_work_counts_for_the_stages_that_it_s
     durations_changed(state, job)
     stages_added(state, virtual, job, first, 0)
     assert virtual.stages.attained_ms[:3].tolist() == [0.0, 40.0, 20.0]
-    update_virtual_run(state, virtual)
+    _update_virtual_run(state, virtual)
     # As long as if the stages had been known from the beginning.
     assert virtual.jobs.end_ms[job] == 100.0

@@ -293,7 +293,7 @@ def test_a_step_after_the_end_asks_for_a_reset() -> None:
         ({"executors": -2}, "setting executors = -2: Input should be greater"),
         ({"workload": "tpchh"}, "did you mean 'tpch'"),
         ({"arrivals": "often"}, "write batch, poisson:25s"),
-        ({"arrivals": "recorded"}, "import it with its arrivals"),
+        ({"arrivals": "recorded"}, "import it with"),
         ({"objective": "p95-jct"}, "write one of average-jct, makespan"),
         ({"objective": "speed"}, "write one of average-jct"),
         ({"executors": 4, "num_limits": 5}, "ask for at most as many limits"),

@@ -77,7 +77,7 @@ def test_pools_keep_a_tenant_where_it_was(comparison: Comparison, files: dict[st
 def test_the_terminal_and_the_page_show_pools(
     comparison: Comparison, files: dict[str, str], tmp_path: Path
 ) -> None:
-    console = Console(width=250)
+    console = Console(width=500)
     with console.capture() as capture:
         for table in comparison.tables():
             console.print(table)

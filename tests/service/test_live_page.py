@@ -116,7 +116,7 @@ def test_the_page_shows_the_order_in_force_and_goes_on_without_a_reload(seen: _S
         page.locator("h2", has_text=re.compile(r"^Order in force: \d+ jobs$"))
     ).to_be_visible()
     assert re.search(r"\d+ / 8cores in use", seen.text("#tiles"))
-    assert "mean under FAIR, estimated" in seen.text("#tiles")
+    assert "against FAIR" in seen.text("#tiles")
     for what, read in {
         "the chart": seen.pixels,
         "the jobs": lambda: seen.text("#jobs"),

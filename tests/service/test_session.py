@@ -479,7 +479,6 @@ def test_the_warm_up_loads_what_watchers_new_cores_and_full_tables_need(
 
     is_shared = scope is Scope.CLUSTER
     loaded = (
-        (live_tables, "update_virtual_run"),
         (tables, "refresh_contender"),
         (board, "correction"),
         (sharing, "share_out_cores") if is_shared else (live_tables, "resize"),

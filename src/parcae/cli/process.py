@@ -27,21 +27,22 @@ def end_on_sigterm() -> None:
 
     By default Python ends without cleaning up. `parcae serve` has a handler of its own.
     """
-    _heard_s.clear()
+    _heard_s.append([])
     signal.signal(signal.SIGTERM, _terminate)
     signal.set_wakeup_fd(_watched_pipe(), warn_on_full_buffer=False)
 
 
-#: When the first SIGTERM was heard.
-_heard_s: list[float] = []
+#: For every command of the process, when it heard its first SIGTERM (nothing: it heard none).
+_heard_s: list[list[float]] = []
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    if not _heard_s:
-        _heard_s.append(time.monotonic())
+    heard_s = _heard_s[-1]
+    if not heard_s:
+        heard_s.append(time.monotonic())
         raise SystemExit(128 + number)
     # `timeout` sends two signals at once: only a later one stops the cleaning up.
-    if time.monotonic() - _heard_s[0] > _GRACE_S:
+    if time.monotonic() - heard_s[0] > _GRACE_S:
         leave(number, frame)
 
 
@@ -58,9 +59,11 @@ def _watched_pipe() -> int:
     def watch() -> None:
         while number := os.read(reading, 1):
             if number[0] == signal.SIGTERM:
+                # The next command of this process hears nothing of this signal.
+                heard_s = _heard_s[-1]
                 time.sleep(_GRACE_S)
                 # Whoever writes a file handles signals afterwards.
-                if not _heard_s and signal.getsignal(signal.SIGTERM) is _terminate:
+                if not heard_s and signal.getsignal(signal.SIGTERM) is _terminate:
                     os.write(2, b"parcae: interrupted\n")
                     leave(number[0], None)
 
