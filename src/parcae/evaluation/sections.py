@@ -57,6 +57,7 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
         _load_warning(workload, config, arrivals),
         lost_work_warning(workload),
         measured_alone_warning(workload),
+        _driver_warning(workload, config),
         _ended_by_failures(workload, config),
     )
     return [text for text in found if text]
@@ -186,6 +187,16 @@ def measured_alone_warning(workload: Workload) -> str:
         f"the durations of {workload.name} were measured with one job at a time: they do not show "
         "how tasks slow down when jobs share a cluster (for real TPC-H an order was foretold "
         ".69 of FAIR's mean time and took .76)"
+    )
+
+
+def _driver_warning(workload: Workload, config: SimulationConfig) -> str:
+    """A sentence if the driver's time is known and this world does not play it; else no text."""
+    if config.world is WorldName.CORES or not workload.has_driver_time:
+        return ""
+    return (
+        f"the driver's time of {workload.name} (planning, launching, collecting results) is played "
+        "in the world of cores only: jobs are faster here than in the log"
     )
 
 
