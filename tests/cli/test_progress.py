@@ -71,8 +71,10 @@ def test_a_line_on_a_terminal_is_no_longer_than_the_terminal_is_wide(
     monkeypatch.setenv("COLUMNS", "30")
     line = progress.ProgressLine(100.0)
     line.show(50.0, "iteration 3, best average-jct 0.993 of fair")
+    line.show(507.0, "late")
     line.end()
-    assert capsys.readouterr().err == "\r\033[K 50%     50 s left  iteration\n"
+    shown = capsys.readouterr().err.split("\r\033[K")
+    assert shown == ["", " 50%     50 s left  iteration", "100%      0 s left  late\n"]
 
 
 def test_a_study_says_what_it_does(tmp_path: Path) -> None:

@@ -157,6 +157,14 @@ def test_a_cache_that_is_full_is_not_needed(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = _run(_SORT, tmp_path / "file", **_SAYS)
+    assert done.stdout == "[1, 2, 0]\n"
+    (line,) = done.stderr.splitlines()
+    assert f"{tmp_path / 'file' / 'kernels'} cannot be written (Not a directory)" in line
+
+
 _PLAIN_SORT = """
 import sys
 import parcae.base.compiled.kernels

@@ -19,7 +19,7 @@ _TOO_MUCH = ("torch", "matplotlib", "plotly", "gymnasium", "tensorboard", "cma",
 def test_a_missing_library_is_reported_with_its_extra() -> None:
     with (
         pytest.raises(
-            MissingExtraError, match=r"needs torch.*pip install 'parcae-scheduler\[train\]'"
+            MissingExtraError, match=r"needs torch.*'parcae-scheduler\[train\]'.*whl/cpu"
         ),
         naming_extras(),
     ):

@@ -22,6 +22,11 @@ _TOO_WIDE = """() => {
   return [document.documentElement, document.querySelector(".wide")].map(beyond);
 }"""
 
+#: Titles of charts that are cut at the edge of the window.
+_CUT = """() => [...document.querySelectorAll(".gtitle")].filter(
+  title => title.getBoundingClientRect().right > window.innerWidth
+).map(title => title.textContent)"""
+
 
 @pytest.mark.slow
 def test_the_report_fits_a_screen_and_opens_what_is_folded(tmp_path: Path) -> None:
@@ -49,5 +54,6 @@ def test_the_report_fits_a_screen_and_opens_what_is_folded(tmp_path: Path) -> No
         page.set_viewport_size({"width": 390, "height": 800})
         page.wait_for_timeout(500)
         assert page.evaluate(_TOO_WIDE)[0] == 0
+        assert page.evaluate(_CUT) == []
         assert errors == []
         browser.close()

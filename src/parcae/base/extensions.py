@@ -52,10 +52,13 @@ def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
 
 
 def _missing(module: str) -> MissingExtraError:
-    extra = EXTRA_OF[module]
-    return MissingExtraError(
-        f"this needs {module}, which is not installed: pip install 'parcae-scheduler[{extra}]'"
-    )
+    advice = f"pip install 'parcae-scheduler[{EXTRA_OF[module]}]'"
+    if module == "torch":
+        advice += (
+            " (5 GB; for CPUs, a tenth, first "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu)"
+        )
+    return MissingExtraError(f"this needs {module}, which is not installed: {advice}")
 
 
 def require(*modules: str) -> None:

@@ -63,7 +63,7 @@ class ProgressLine:
     def show(self, seconds: float, text: str) -> None:
         """Replace the line, or print another one in a log."""
         left = max(0.0, self.budget_s - seconds)
-        line = f"{seconds / self.budget_s:4.0%}  {left:5.0f} s left  {text}"
+        line = f"{min(1.0, seconds / self.budget_s):4.0%}  {left:5.0f} s left  {text}"
         if self._lines is not None:
             self._lines.show(line)
             return

@@ -381,7 +381,7 @@ class ClusterWorld(ComparedWorld):
         """Notes that a reader of the table needs."""
         first = comparison.policies[0].name
         lines = [
-            "seconds; [ ] are 95% confidence intervals over the seeds; "
+            "seconds, with 95% confidence intervals over the seeds; "
             f"later: jobs that end more than {LATER - 1:.0%} later than under {first} on the same "
             f"seed; worst: largest ratio of a job's time to that under {first}"
         ]

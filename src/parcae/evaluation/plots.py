@@ -1,13 +1,11 @@
-"""Charts of the comparison report (as in Decima, Figures 9a and 10).
-
-They show the JCT distribution, jobs in the system and JCT over time, and executors per job.
-"""
+"""Charts of the comparison report, among them those of Decima's Figures 9a and 10."""
 
 from __future__ import annotations
 
 import html
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,8 +90,10 @@ def new_figure(title: str, x: str, y: str) -> Any:
 
 def set_style(figure: Figure, title: str, height_px: int) -> None:
     """Give a chart the style of the reports."""
+    # A phone has room for lines of this length.
+    text = "<br>".join(wrap(title, 50))
     figure.update_layout(
-        title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
+        title={"text": text, "font": {"size": 14}, "x": 0, "xref": "container"},
         template="plotly_white",
         font={"family": _FONT, "color": "#1d232a"},
         height=height_px,

@@ -58,6 +58,7 @@ except ImportError:  # Windows: processes may compile the same kernel side by si
 #: Another value silences it.
 ANNOUNCE = "PARCAE_ANNOUNCE_COMPILATION"
 _ANNOUNCEMENT = "parcae: compiling kernels (once after an installation, for up to a minute)"
+_NO_CACHE = "parcae: compiling in every command, as {} cannot be written ({}): set NUMBA_CACHE_DIR"
 
 _LOADER = "parcae_address_of_kernel"
 _POINTER = ir.IntType(8).as_pointer()
@@ -224,6 +225,7 @@ def _announce() -> None:
     """Say that compilation begins, if this process is the first of a command that compiles."""
     if os.environ.get(ANNOUNCE) != "1":
         return
+    text = _ANNOUNCEMENT
     # The line is written by the process that gets this lock. It keeps the lock until it ends.
     if fcntl is not None:
         folder = Path(config.CACHE_DIR)
@@ -233,9 +235,9 @@ def _announce() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        except OSError:
-            pass
-    print(_ANNOUNCEMENT, file=sys.stderr, flush=True)
+        except OSError as error:
+            text = _NO_CACHE.format(folder, error.strerror)
+    print(text, file=sys.stderr, flush=True)
 
 
 class _ContentLocator(caching._CacheLocator):

@@ -352,7 +352,7 @@ class PackingWorld(ComparedWorld):
         """Notes that a reader of the table needs."""
         unit = "s" if self.is_log else "steps"
         lines = [
-            f"times in {unit}; means over the jobs that started; [ ] are 95% confidence intervals"
+            f"times in {unit}; means over the jobs that started, with 95% confidence intervals"
         ]
         num_empty = sum(len(jobs) == 0 for jobs in self.sequences)
         if num_empty:
