@@ -110,9 +110,11 @@ finally:
 _COMPILING = "hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)"
 
 
-def _process(work: str, grace_s: float, cleaning_s: float) -> subprocess.Popen[str]:
+def _process(
+    work: str, grace_s: float, cleaning_s: float, before: str = ""
+) -> subprocess.Popen[str]:
     """A process that works and has got SIGTERM."""
-    code = _PROCESS.format(work=work, grace_s=grace_s, cleaning_s=cleaning_s)
+    code = before + _PROCESS.format(work=work, grace_s=grace_s, cleaning_s=cleaning_s)
     words = [sys.executable, "-c", code]
     begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert begun.stdout is not None
@@ -133,6 +135,24 @@ def test_a_second_sigterm_ends_the_cleaning_up_only_after_a_while(
             time.sleep(grace_s)
         process.send_signal(signal.SIGTERM)
         assert process.stdout.read() == left
+        assert process.wait(60) == 143
+
+
+_HELD = """
+import threading, time
+from numba.core.compiler_lock import global_compiler_lock
+
+@global_compiler_lock
+def compiling():
+    time.sleep(60)
+
+threading.Thread(target=compiling).start()
+"""
+
+
+def test_sigterm_ends_a_command_that_waits_for_threads_which_compile() -> None:
+    with _process("time.sleep(60)", 0.5, 60.0, _HELD) as process:
+        assert process.communicate(timeout=50) == ("cleaning\n", "parcae: interrupted\n")
         assert process.wait(60) == 143
 
 

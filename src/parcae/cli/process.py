@@ -62,13 +62,25 @@ def _watched_pipe() -> int:
                 # The next command of this process hears nothing of this signal.
                 heard_s = _heard_s[-1]
                 time.sleep(_GRACE_S)
-                # Whoever writes a file handles signals afterwards.
-                if not heard_s and signal.getsignal(signal.SIGTERM) is _terminate:
+                # Whoever writes a file handles signals afterwards. A command that has heard the
+                # signal waits for its threads.
+                has_to = not heard_s or (_heard_s[-1] is heard_s and _is_compiling())
+                if has_to and signal.getsignal(signal.SIGTERM) is _terminate:
                     os.write(2, b"parcae: interrupted\n")
                     leave(number[0], None)
 
     threading.Thread(target=watch, daemon=True).start()
     return writing
+
+
+def _is_compiling() -> bool:
+    """Whether another thread compiles a function."""
+    # Importing Numba takes a second; who compiles has done so.
+    module = sys.modules.get("numba.core.compiler_lock")
+    lock = module.global_compiler_lock._lock if module else threading.Lock()
+    if is_free := lock.acquire(blocking=False):
+        lock.release()
+    return not is_free
 
 
 def interruptions_raise() -> None:
