@@ -5,6 +5,7 @@ solve by hand.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.workload import JobSequence
+from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import arriving, batch, job
 
 
@@ -185,6 +186,11 @@ def test_gittins_takes_the_spread_from_the_workload_or_from_the_error() -> None:
     for error, spread in ((0.5, [0.5, 0.5]), ("log", [0.0, 0.0])):
         tables = gittins_tables(workload, SimulationConfig(estimate_error=error))  # type: ignore[arg-type]
         assert tables["sigma"][:2].tolist() == spread
+    # Runs are drawn from the recorded ones, whatever their sigma says.
+    runs: dict[str, Any] = {"work_sigma": 9.0, "num_runs": 10, "run_factors": [[0.5]] * 5 + [[2.0]] * 5}
+    recorded = Workload("w", (replace(workload.jobs[0], **runs),))
+    tables = gittins_tables(recorded, SimulationConfig(estimate_error="log"))
+    assert tables["sigma"][0] == pytest.approx(math.log(2))
 
 
 def _rule(**parameters: float) -> OrderRulePolicy:

@@ -17,6 +17,9 @@ from parcae.simulation.config import (
     parse_executor_classes,
 )
 from parcae.simulation.elastic import Elastic
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import Workload
 from tests.conftest import job
 
@@ -101,3 +104,23 @@ def test_recorded_jobs_count_once_each() -> None:
     assert mean_gap_ms(recorded, _CLUSTER, "recorded") == 4_000
     # 80 s of work in three jobs, one every 4 s, on 10 executors.
     assert offered_load(recorded, _CLUSTER, "recorded") == pytest.approx(80 / 3 / 40)
+
+
+def test_no_executor_is_fresh_in_the_world_of_cores() -> None:
+    """Load, estimates and durations leave its samples out there, where the stage has others."""
+    durations = TaskDurations((1,), ([900],), ([100],), ([100],))
+    cold = StageSpec(1, TaskDurations((1,), ([800],), ([],), ([],)))
+    workload = Workload("w", (JobSpec("a", (StageSpec(2, durations), cold)),))
+    seen = {}
+    for world in WorldName:
+        config = SimulationConfig(world=world, num_executors=2, moving_delay_ms=0)
+        sequence = workload.draw(1, "batch", config, seed=1)
+        assert mean_gap_ms(workload, config, "load:0.5") == sequence.jobs[0].work_ms
+        assert offered_load(workload, config, "poisson:1000ms") == sequence.jobs[0].work_ms / 2000
+        simulator = Simulator(sequence, config, 1)
+        simulator.start()
+        task_ms = simulator.observe().stages.task_ms[:2].tolist()
+        seen[world] = (sequence.jobs[0].work_ms, task_ms)
+    mean_ms = 1_100 / 3
+    assert seen[WorldName.EXECUTORS] == (2 * mean_ms + 800, [mean_ms, 800])
+    assert seen[WorldName.CORES] == (1_000, [100, 800])

@@ -111,9 +111,11 @@ def test_modes_without_chance_and_the_pooled_samples_of_the_world_of_cores() -> 
     assert _draw(durations, Wave.FIRST, 1, _HIGHEST, mode=DurationMode.MEAN) == 6  # 5.5 goes up
     listed = [_draw(durations, Wave.REST, 1, mode=DurationMode.LISTED, task=k) for k in range(4)]
     assert listed == [1, 2, 3, 1]
-    sixths = [np.uint64(int((k + 0.5) / 6 * 2**32)) for k in range(6)]
-    pooled = [_draw(durations, Wave.FRESH, 1, bits, world=World.CORES) for bits in sixths]
-    assert pooled == [4, 7, 1, 2, 3, 9]
+    fifths = [np.uint64(int((k + 0.5) / 5 * 2**32)) for k in range(5)]
+    pooled = [_draw(durations, Wave.FRESH, 1, bits, world=World.CORES) for bits in fifths]
+    assert pooled == [4, 7, 1, 2, 3]
+    only_fresh = TaskDurations((1,), ([8, 9],), ([],), ([],))
+    assert _draw(only_fresh, Wave.REST, 1, _HIGHEST, world=World.CORES) == 9
 
 
 def _queue(num_executors: int) -> Future:

@@ -156,6 +156,7 @@ def test_few_runs_are_shrunk_towards_the_usual_spread_and_one_run_has_it() -> No
         assert np.log(factors).std() == pytest.approx(math.sqrt(variance), rel=0.03)
         expected_ms = workload.runs.mean_work_ms[job]
         assert factors.mean() * 1_000 == pytest.approx(expected_ms, rel=0.03)
+        assert workload.runs.sigma[job] == pytest.approx(math.sqrt(variance), rel=0.03)
 
 
 def test_no_run_is_more_than_twice_as_large_as_the_largest_recorded_one() -> None:

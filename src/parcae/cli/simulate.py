@@ -288,7 +288,7 @@ def _run_job_sets(
         if cluster.size is None and cluster.executor_classes in (None, "decima"):
             left_out["executors"] = job_set.num_executors
         config = cluster.model_copy(update=left_out).config()
-        sequence = job_set.sequence(workload)
+        sequence = job_set.sequence(config.jobs_of(workload))
         arrivals = sequence.nearest_process
         resolved = resolve_policies(workload, names, config, arrivals, sequence.num_jobs)
         # Recorded for the hash of the decisions, which is compared with that of the reference.

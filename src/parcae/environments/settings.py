@@ -55,7 +55,7 @@ class ClusterSettings(BaseModel):
         """Load the workload and apply the parallelism model."""
         given = self.workload
         workload = given if isinstance(given, Workload) else load_workload(str(given))
-        return with_parallelism_model(workload, self.parallelism_model)
+        return self.cluster.jobs_of(with_parallelism_model(workload, self.parallelism_model))
 
     def sequence(self, workload: Workload, seed: int) -> JobSequence:
         """Draw the jobs of the episode of a seed: those of `parcae simulate --seed`."""

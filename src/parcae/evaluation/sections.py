@@ -153,7 +153,7 @@ def _session_warning(process: ArrivalProcess, workload: Workload, config: Simula
         count = workload.num_sessions
     else:
         slots = config.for_tasks_of(workload).total_executors
-        count = process.num_sessions(workload, slots, config.runs_vary)
+        count = process.num_sessions(config.jobs_of(workload), slots, config.runs_vary)
     if count != 1:
         return ""
     return (

@@ -254,7 +254,7 @@ class Question:
     @cached_property
     def recorded(self) -> JobSequence:
         """The recorded jobs with their arrivals."""
-        return recorded_sequence(self.workload)
+        return recorded_sequence(self.workload.warm)
 
     @property
     def jobs_per_run(self) -> int:
@@ -287,7 +287,7 @@ class Question:
         process = ArrivalProcess.parse(self.arrivals)
         if self.is_closed:
             slots = self.config.for_tasks_of(self.workload).total_executors
-            num_sessions = process.num_sessions(self.workload, slots)
+            num_sessions = process.num_sessions(self.workload.warm, slots)
             return f"sessions:{max(1, round(num_sessions * self.growth))}"
         if process.kind == "batch" or self.growth == 1:
             return self.arrivals
@@ -535,7 +535,7 @@ def _offered_cores(question: Question) -> float:
     batch, and NaN for runs of one job, which have no gap.
     """
     sequences = [question.draw(seed) for seed in question.seeds]
-    works_ms = question.workload.works_ms(question.config.runs_vary)
+    works_ms = question.workload.warm.works_ms(question.config.runs_vary)
     work_ms = sum(works_ms[sequence.job_index].sum() for sequence in sequences)
     num_jobs = sum(len(sequence.arrival_ms) for sequence in sequences)
     share = (num_jobs - len(sequences)) / num_jobs
@@ -706,7 +706,7 @@ def _no_size_helps(sizing: Sizing, policy: str) -> str:
         [np.mean(one) if level is None else np.percentile(one, level) for one in chains]
     )
     if not target.is_met(float(least_s)):
-        longest = max(question.workload.jobs, key=lambda job: job.critical_path_ms)
+        longest = max(question.workload.warm.jobs, key=lambda job: job.critical_path_ms)
         return (
             "no size can: chains of tasks that wait for each other take "
             f"{target.text(float(least_s))} by themselves (the longest is that of {longest.name}); "

@@ -82,6 +82,7 @@ class Scenario:
     objective: Objective | ObjectiveFunction = Objective.AVERAGE_JCT
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "workload", self.config.jobs_of(self.workload))
         check_arrivals(self.arrivals, self.workload)
         if self.objective is missed_and_tardy and not self.workload.has_deadlines:
             raise ConfigError(NEEDS_DEADLINES)

@@ -172,6 +172,7 @@ def setting_card(
     workload: Workload, config: SimulationConfig, arrivals: str, num_jobs: int
 ) -> dict[str, Any]:
     """Return the part of a model card that describes the setting a policy was made for."""
+    workload = config.jobs_of(workload)
     load = offered_load(workload, config, arrivals)
     return {
         "workload": workload.name,

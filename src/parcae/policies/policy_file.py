@@ -92,6 +92,7 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
 
     Example: `write_policy(export_policy("srpt", workload), Path("policy.json"))`.
     """
+    workload = workload.warm
     name = parse_live_name(policy)
     is_plain = name.name == PLAIN
     return PolicyFile(

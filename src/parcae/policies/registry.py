@@ -57,6 +57,11 @@ class PolicySetting:
     arrivals: str = "batch"
     read: Callable[[Path], Checkpoint] = read_checkpoint
 
+    def __post_init__(self) -> None:
+        # A name can be looked up without a workload.
+        if self.workload is not None:
+            object.__setattr__(self, "workload", self.config.jobs_of(self.workload))
+
     @property
     def world(self) -> str:
         """The world of the cluster."""

@@ -131,7 +131,7 @@ class DurationModel:
         is_learning: bool = True,
         learned: LearnedDurations | None = None,
     ) -> None:
-        self.workload = workload
+        self.workload = workload = None if workload is None else workload.warm
         self.is_learning = is_learning
         self.learned = learned or LearnedDurations()
         self._profiles: dict[tuple[str, _Shape], int] = {}

@@ -70,7 +70,7 @@ def simulated_client(
     It reports the stages of a job only when they become runnable, as Spark does.
     """
     config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
-    sequence = draw_sequence(workload, arrivals, num_jobs, num_cores, RandomStreams(seed))
+    sequence = draw_sequence(workload.warm, arrivals, num_jobs, num_cores, RandomStreams(seed))
     fifo = named_policy("fifo", workload, config)
     # The policy does not matter: in the world of cores durations do not depend on it.
     trace = simulate(sequence, fifo, config, seed, record=True)

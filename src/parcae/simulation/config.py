@@ -261,6 +261,10 @@ class SimulationConfig(BaseModel):
         size = self.num_executors // of_executor * slots
         return self.model_copy(update={"num_executors": size, "elastic": elastic})
 
+    def jobs_of(self, workload: Workload) -> Workload:
+        """The jobs as they are in the cluster's world."""
+        return workload.warm if self.world is WorldName.CORES else workload
+
     def resized(self, num_executors: int) -> SimulationConfig:
         """The same cluster with another number of executors.
 
@@ -299,6 +303,7 @@ def offered_load(workload: Workload, config: SimulationConfig, arrivals: str) ->
 
     Example: a job of 40 s of work every 10 s on 10 executors is a load of 0.4.
     """
+    workload = config.jobs_of(workload)
     gap_ms = mean_gap_ms(workload, config, arrivals)
     if gap_ms == 0:
         return math.inf
@@ -315,6 +320,6 @@ def mean_gap_ms(workload: Workload, config: SimulationConfig, arrivals: str) -> 
     process = ArrivalProcess.parse(arrivals)
     if not process.replays(workload):
         slots = config.for_tasks_of(workload).total_executors
-        return process.mean_gap_ms(workload, slots, config.runs_vary)
+        return process.mean_gap_ms(config.jobs_of(workload), slots, config.runs_vary)
     times = [job.arrival_ms or 0 for job in workload.jobs]
     return (max(times) - min(times)) / max(1, len(times) - 1)

@@ -173,7 +173,7 @@ def prepare_state(states: ClusterState, config: SimulationConfig, workload: Work
     if config.world is WorldName.EXECUTORS:
         return
     states.now.is_corrected[...] = config.corrects_estimates
-    states.now.guess_ms[...] = np.exp(mean_log_task_ms(workload))
+    states.now.guess_ms[...] = np.exp(mean_log_task_ms(config.jobs_of(workload)))
 
 
 def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, seed: int) -> None:

@@ -233,12 +233,7 @@ class _Builder:
         return int(self.mode is DurationMode.LISTED)
 
     def _pooled_row(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
-        """World of cores: the row with which every task draws from all samples of its stage.
-
-        In that world a core is always warm, no executor belongs to a job, and a task contends with
-        all tasks of the application. So the wave and the job's parallelism, by which the samples
-        are sorted, have no meaning.
-        """
+        """World of cores: the row with which every task draws from all samples of its stage."""
         samples = durations.all_samples
         row = len(self.lists)
         self.lists.extend([(*self._add_samples(samples), 0)] * len(Wave))
@@ -305,6 +300,7 @@ def workload_tables(
 def _build(
     workload: Workload, mode: DurationMode, interpolation: Interpolation, world: World
 ) -> WorkloadTables:
+    workload = workload.warm if world is World.CORES else workload
     builder = _Builder(mode, interpolation, world)
     specs: list[tuple[Any, ...]] = []
     children: list[int] = []

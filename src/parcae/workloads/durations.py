@@ -143,6 +143,20 @@ class TaskDurations:
         return np.concatenate([*self.first, *self.rest, *self.fresh])
 
     @cached_property
+    def warm(self) -> TaskDurations:
+        """What tasks take in the world of cores, where no executor is fresh.
+
+        No task has a wave or a parallelism of its own there: a core is free after every task, and a
+        task contends with all tasks of the application. A stage that has only samples of fresh
+        executors keeps them.
+        """
+        samples = np.concatenate([*self.first, *self.rest])
+        is_like_first = all(map(np.array_equal, self.fresh, self.first))
+        if is_like_first or not samples.size or not sum(ms.size for ms in self.fresh):
+            return self
+        return TaskDurations((1,), (samples[:0],), (samples,), (samples[:0],))
+
+    @cached_property
     def mean_ms(self) -> float:
         """Mean of all samples of all waves and levels.
 

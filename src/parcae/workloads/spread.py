@@ -69,6 +69,11 @@ def _job(job: JobSpec) -> _Job:
     return _Job(ones, ones[:, 0], job.work_sigma, stage_sigma, min(most_log, _LARGEST_LOG))
 
 
+def _squared_log(work: Float64Array) -> Float64Array:
+    """The square of the logarithm; 0 for no work, which has none."""
+    return np.asarray(np.log(work, out=np.zeros_like(work), where=work > 0) ** 2)
+
+
 def usual_sigma(jobs: Sequence[JobSpec]) -> float:
     """The spread of log work that is usual among jobs whose runs are kept; 0 if there are none.
 
@@ -123,6 +128,14 @@ class RunTable:
         return np.asarray(
             np.minimum(mean * np.add.reduceat(stage_ms, self._first_stage), LARGEST_WORK_MS)
         )
+
+    @cached_property
+    def sigma(self) -> Float64Array:
+        """The spread of log work around the profile with which the runs of every job are drawn."""
+        own = np.add.reduceat(_squared_log(self._work), self._first_run) / self.num_runs
+        usual = _squared_log(self._usual_work).mean(axis=1)
+        share = self._prior_share
+        return np.asarray(np.sqrt(share * usual + (1 - share) * (own + self._sigma**2)))
 
     def draw(self, job_index: Int64Array, run: Int64Array, seed: int) -> Float64Array:
         """Draw how the durations of a sequence's jobs deviate from their profiles, where each job

@@ -40,6 +40,9 @@ class HasExecutors(Protocol):
     def for_tasks_of(self, workload: Workload) -> HasExecutors:
         """The cluster in slots for the tasks of a workload."""
 
+    def jobs_of(self, workload: Workload) -> Workload:
+        """The jobs as they are in the cluster's world."""
+
     @property
     def runs_vary(self) -> bool:
         """Whether runs deviate from their profiles as they did in the workload's log."""
@@ -117,6 +120,15 @@ class Workload:
         """The recorded runs of all jobs."""
         return RunTable(self.jobs)
 
+    @cached_property
+    def warm(self) -> Workload:
+        """The jobs as they are in the world of cores (`TaskDurations.warm`).
+
+        Load, estimates and durations there all come from these.
+        """
+        stages = [stage for job in self.jobs for stage in job.stages]
+        return self if all(_warm(stage) is stage for stage in stages) else self.with_stages(_warm)
+
     def with_stages(self, change: Callable[[StageSpec], StageSpec]) -> Workload:
         """Apply `change` to every stage; everything else of the jobs stays as it is."""
         jobs = tuple(replace(job, stages=tuple(map(change, job.stages))) for job in self.jobs)
@@ -132,7 +144,8 @@ class Workload:
         process = ArrivalProcess.parse(arrivals)
         streams = RandomStreams(seed)
         slots = cluster.for_tasks_of(self).total_executors
-        drawn = draw_sequence(self, process, num_jobs, slots, streams, cluster.runs_vary)
+        jobs = cluster.jobs_of(self)
+        drawn = draw_sequence(jobs, process, num_jobs, slots, streams, cluster.runs_vary)
         # Not `replace`, which would check the arrivals once more.
         object.__setattr__(drawn, "arrivals", arrivals)
         return drawn
@@ -197,6 +210,13 @@ class Workload:
                 f"its jobs are {names} (add a line `*,1h` for all jobs)"
             )
         return replace(self, jobs=jobs)
+
+
+def _warm(stage: StageSpec) -> StageSpec:
+    durations = stage.durations.warm
+    if durations is stage.durations:
+        return stage
+    return replace(stage, durations=durations, mean_task_ms=durations.mean_ms)
 
 
 def rows_by_name(workload: Workload) -> dict[str, tuple[int, ...]]:

@@ -93,7 +93,7 @@ class RolloutModel:
             np.array([max(1, round(horizon * float(alone_ms)))]),
             np.array([mean_gap_ms]),
             np.cumsum(np.ones(len(jobs)) if weights is None else np.array(weights)),
-            np.array([job.work_sigma if error == "log" else error for job in jobs], np.float64),
+            self.workload.runs.sigma if error == "log" else np.full(len(jobs), float(error)),
         )
 
 

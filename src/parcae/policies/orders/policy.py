@@ -115,17 +115,17 @@ def _index(sigma: float, age: float) -> float:
 def gittins_tables(workload: Workload, config: SimulationConfig) -> dict[str, npt.NDArray[Any]]:
     """Return the tables `sigma` and `index` for `plan_tables`.
 
-    The spread of a recurring job's size is the one that the workload records if the config's
-    estimate error is "log"; otherwise it is the config's estimate error. The last row is for jobs
+    The spread of a recurring job's size is that of its simulated runs if the config's estimate
+    error is "log"; otherwise it is the config's estimate error. The last row is for jobs
     that the profile does not know: the spread of sizes over all jobs of the workload.
     """
     sizes = np.log([max(1.0, job.work_ms) for job in workload.jobs])
     unknown = float(sizes.std()) if len(sizes) > 1 else 1.0
     if config.estimate_error == "log":
-        known = [job.work_sigma for job in workload.jobs]
+        known = workload.runs.sigma
     else:
-        known = [float(config.estimate_error)] * len(workload.jobs)
-    return {"sigma": np.array([*known, unknown]), "index": gittins_index()}
+        known = np.full(len(workload.jobs), config.estimate_error)
+    return {"sigma": np.append(known, unknown), "index": gittins_index()}
 
 
 def plan_tables(
