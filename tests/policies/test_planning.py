@@ -186,8 +186,8 @@ def test_gittins_takes_the_spread_from_the_workload_or_from_the_error() -> None:
     for error, spread in ((0.5, [0.5, 0.5]), ("log", [0.0, 0.0])):
         tables = gittins_tables(workload, SimulationConfig(estimate_error=error))  # type: ignore[arg-type]
         assert tables["sigma"][:2].tolist() == spread
-    # Runs are drawn from the recorded ones, whatever their sigma says.
-    runs: dict[str, Any] = {"work_sigma": 9.0, "num_runs": 10, "run_factors": [[0.5]] * 5 + [[2.0]] * 5}
+    # Simulated runs are recorded ones, whatever sigma the file has (here 0).
+    runs: dict[str, Any] = {"num_runs": 10, "run_factors": [[0.5]] * 5 + [[2.0]] * 5}
     recorded = Workload("w", (replace(workload.jobs[0], **runs),))
     tables = gittins_tables(recorded, SimulationConfig(estimate_error="log"))
     assert tables["sigma"][0] == pytest.approx(math.log(2))
