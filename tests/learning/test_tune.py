@@ -156,9 +156,9 @@ def test_fair_sharing_among_cores_is_that_of_spark() -> None:
 
 def test_a_guard_does_not_stay_for_the_next_policy() -> None:
     cores = SimulationConfig(world=WorldName.CORES, num_executors=10)
-    runs = Scenario(_WORKLOAD, cores, "batch", 10).batch(range(5))
+    runs = Scenario(_WORKLOAD, cores, "batch", 10).batch(range(20))
     srpt = OrderPolicy("srpt", OrderKind.SRPT, plan_tables())
     first = runs.cost(srpt.play_many)
-    guarded = runs.cost(Guarded("srpt+guard:1.05", srpt, 1.05).play_many)
+    guarded = runs.cost(Guarded("srpt+guard:1.01", srpt, 1.01).play_many)
     assert guarded.tolist() != first.tolist()
     assert runs.cost(srpt.play_many).tolist() == first.tolist()
