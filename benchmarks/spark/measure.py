@@ -29,7 +29,7 @@ from benchmarks.spark.tables import (
     make_tables,
     query_texts,
 )
-from benchmarks.spark.work import Work, number, run_script, tell
+from benchmarks.spark.work import Work, number, numbers, run_script, tell
 
 from parcae.spark.home import find_spark
 from parcae.workloads.archive import write_workload
@@ -206,10 +206,6 @@ def _signatures(job: JobSpec) -> list[str]:
     return signatures([stage.parents for stage in job.stages], job.topological_order, labels)
 
 
-def _numbers(text: str, read: Any) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(read(word) for word in text.split(",")))
-
-
 def main(args: argparse.Namespace) -> None:
     """Measure, and write the profile."""
     workload = Measurement(args).run()
@@ -220,8 +216,8 @@ def main(args: argparse.Namespace) -> None:
 def parser() -> argparse.ArgumentParser:
     """The options of this script."""
     made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    factors = partial(_numbers, read=number(0.001, 1000, float))
-    queries = partial(_numbers, read=number(1, NUM_QUERIES))
+    factors = partial(numbers, read=number(0.001, 1000, float))
+    queries = partial(numbers, read=number(1, NUM_QUERIES))
     all_queries = tuple(range(1, NUM_QUERIES + 1))
     add = made.add_argument
     add("--scale-factors", type=factors, default=(1.0, 2.0, 5.0), help="1 is 1 GB of text")

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -125,6 +126,7 @@ class TpchSpark:
             "spark.local.dir": str(self._scratch),
             "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
         }
+        self.queued_s = float("nan")
         self._start_jvm(spark, jar, memory)
 
     def _start_jvm(self, spark: SparkHome, jar: Path | None, memory: str) -> None:
@@ -203,15 +205,32 @@ class TpchSpark:
 
         On executors of another master nothing runs before.
         """
+        (endings,) = self.run_streams(
+            application, [[(query,) for queries in rounds for query in queries]]
+        )
+        return endings
+
+    def run_streams(
+        self, application: Application, streams: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[list[Ending]]:
+        """Run streams beside each other; a stream starts the queries of a group together.
+
+        Afterwards `queued_s` has for how long tasks waited for a processor of the machine.
+        """
         with self._context(application) as (context, session):
             self._open_tables(session)
             if application.master is None:  # the first tasks of a core take longer
                 session.sql(_ON_ALL_CORES)._jdf.collectAsList()
-            running = _Running(context, session, self._texts, application.suffix)
-            endings: list[Ending] = []
-            for queries in rounds:
-                for query in queries:
-                    endings += running.play([Arrival(query, 0.0)])
+
+            def play(stream: Sequence[tuple[int, ...]]) -> list[Ending]:
+                running = _Running(context, session, self._texts, application.suffix)
+                groups = ([Arrival(query, 0.0) for query in group] for group in stream)
+                return [ending for group in groups for ending in running.play(group)]
+
+            before_s = _queued_s(self._gateway.proc.pid)
+            with ThreadPoolExecutor(len(streams)) as threads:
+                endings = list(threads.map(play, streams))
+            self.queued_s = _queued_s(self._gateway.proc.pid) - before_s
             return endings
 
     def _open_tables(self, session: Any) -> None:
@@ -380,6 +399,16 @@ def process_cpu_s(pid: int) -> float:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return float("nan")
+
+
+def _queued_s(pid: int) -> float:
+    """How long the threads of a JVM that run tasks waited for a processor; NaN without /proc."""
+    waits_ns = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):  # the thread has ended
+            if (thread / "comm").read_text().startswith("Executor task"):
+                waits_ns.append(int((thread / "schedstat").read_text().split()[1]))
+    return sum(waits_ns) / 1e9 if waits_ns else float("nan")
 
 
 def _machine_cpu_s() -> float:

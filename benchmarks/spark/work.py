@@ -95,6 +95,11 @@ def number(least: float, most: float = math.inf, kind: type = int) -> Callable[[
     return read
 
 
+def numbers(text: str, read: Callable[[str], Any]) -> tuple[Any, ...]:
+    """The numbers that an option gives, separated by commas, each once."""
+    return tuple(dict.fromkeys(read(word) for word in text.split(",")))
+
+
 def run_script(parser: argparse.ArgumentParser, main: Callable[[argparse.Namespace], None]) -> None:
     """Run a script with the options of its command line; an error of Parcae is one line."""
     try:
