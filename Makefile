@@ -33,11 +33,11 @@ demo: $(LEARN_READY)  ## Learn a policy from a real Spark event log in a minute,
 	$(BIN)/parcae learn src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO) --budget 0.25 --cores 8 --arrivals load:0.8
 	@echo "Open $(DEMO)/report.html"
 
-test: $(SPARK_READY)  ## The default suite (minutes).
-	$(BIN)/python -m pytest
+test: $(SPARK_READY)  ## The default suite (minutes), with the reasons of what is skipped.
+	$(BIN)/python -m pytest -rs
 
 test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spark, the documents' commands that learn, measuring TPC-H (pip install -r benchmarks/spark/requirements.txt first), scale, NUMBA_BOUNDSCHECK, fuzzing.
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -rs -m slow
 	$(BIN)/python -m pytest --hypothesis-profile=many tests/properties
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -n 0 tests/golden tests/simulation tests/policies -m ''
 

@@ -32,7 +32,7 @@ _CUT = """() => [...document.querySelectorAll(".gtitle")].filter(
 def test_the_report_fits_a_screen_and_opens_what_is_folded(tmp_path: Path) -> None:
     path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
     if path is None:
-        pytest.skip(f"no browser here: none of {', '.join(_BROWSERS)}")
+        pytest.skip(f"no browser here (apt-get install chromium): none of {', '.join(_BROWSERS)}")
     config = SimulationConfig(world=WorldName.CORES, num_executors=4)
     world = ClusterWorld(made_up(8, 6.0), config, "load:0.8", 12)
     names = ["fair", "fifo", "sjf", "srpt", "srpt+guard:1.1", "fsp", "psbs", "las"]

@@ -85,7 +85,7 @@ def seen() -> Iterator[_Seen]:
     """The page, open in a browser without a screen."""
     path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
     if path is None:
-        pytest.skip(f"no browser here: none of {', '.join(_BROWSERS)}")
+        pytest.skip(f"no browser here (apt-get install chromium): none of {', '.join(_BROWSERS)}")
     service = _Served()
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path)
