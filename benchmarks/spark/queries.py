@@ -152,9 +152,12 @@ class TpchSpark:
                 raise SparkFailedError(
                     f"no JVM started with --memory {memory}: {said[:_SAID] or error}"
                 ) from error
-        # PySpark would start a JVM without these options at the first context.
-        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+        # PySpark would start a JVM without these options at the first context. It keeps one JVM
+        # for the process, so one that runs already is put aside until this one ends.
         self._context_class: Any = SparkContext
+        self._other = (self._context_class._gateway, self._context_class._jvm)
+        self._context_class._gateway = None
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         self._gateway: Any = gateway
         self.version: str = spark.version
 
@@ -163,7 +166,7 @@ class TpchSpark:
         self._gateway.shutdown()
         self._gateway.proc.stdin.close()
         self._gateway.proc.wait(60)
-        self._context_class._gateway = self._context_class._jvm = None
+        self._context_class._gateway, self._context_class._jvm = self._other
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def run(self, application: Application, arrivals: Sequence[Arrival]) -> dict[str, Any]:

@@ -128,6 +128,8 @@ class Board(Watcher):
     def ended(self, job: EndedJob) -> None:
         """Record the job's completion time."""
         self._num_ended += 1
+        if self._num_ended % _NUM_ENDED == 0:
+            self._forget_recorded()  # nobody may look at the page for days
         self._took_ms += job.took_ms
         self._ended.append(
             {
@@ -164,9 +166,7 @@ class Board(Watcher):
         Call it from the thread that sends requests; it forgets all other jobs.
         """
         self._num_estimated = self._num_ended
-        active = [key for mirror in self.service.mirrors.values() for key in mirror.jobs]
-        ended = [(job["application"], job["job_id"]) for job in self._ended]
-        self._recorded.keep([*ended, *active])
+        ended = self._forget_recorded()
         chosen: dict[str, list[JobKey]] = {}
         num_tasks = 0
         for key in reversed(ended):
@@ -175,6 +175,13 @@ class Board(Watcher):
                 break
             chosen.setdefault(self.service.key_of(key[0]), []).append(key)
         return chosen
+
+    def _forget_recorded(self) -> list[JobKey]:
+        """Forget the recorded jobs that neither run nor are drawn; return those that are drawn."""
+        active = [key for mirror in self.service.mirrors.values() for key in mirror.jobs]
+        ended = [(job["application"], job["job_id"]) for job in self._ended]
+        self._recorded.keep([*ended, *active])
+        return ended
 
     def estimate(self, chosen: dict[str, list[JobKey]]) -> None:
         """Play ended jobs under the policy and under FAIR; both as the simulator does it.

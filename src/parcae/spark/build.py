@@ -290,7 +290,7 @@ def build_wheel(target: Path) -> Path:
         made = Path(work) / "wheel"
         words = ["wheel", "--no-deps", "--wheel-dir", str(made), str(copy)]
         _pip(words, "the wheel could not be built")
-        (wheel,) = made.glob("parcae-*.whl")
+        (wheel,) = made.glob("*.whl")
         _check_wheel(wheel, jars)
         return Path(shutil.copy(wheel, target))
 

@@ -142,7 +142,7 @@ class LogReading:
     @property
     def labels(self) -> str:
         """The logs in messages: the first of them."""
-        names = [source.name for source in self.logs.sources]
+        names = [source.label for source in self.logs.sources]
         return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
     def no_jobs(self, what: str = "") -> FormatError:
