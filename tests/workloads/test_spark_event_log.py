@@ -234,7 +234,7 @@ def test_a_made_up_job_group_gives_way_to_the_description(tmp_path: Path) -> Non
 
 def test_a_log_without_a_completed_job_is_refused_with_the_reasons(tmp_path: Path) -> None:
     data = to_bytes([*_runs(stage_info(0, 1))[:-1], job_end(0, "JobFailed")])
-    with pytest.raises(FormatError, match="no completed job in .*log \\(1 job failed: "):
+    with pytest.raises(FormatError, match=r"no completed job in .*log \(1 job failed: "):
         _read(tmp_path, data)
     with pytest.raises(FormatError, match="the log contains no job at all"):
         _read(tmp_path, to_bytes([executor()]))
