@@ -153,8 +153,8 @@ def test_a_job_that_would_arrive_when_the_run_ends_did_not_arrive(cluster: dict[
 
 def test_the_ideal_duration_is_the_critical_path_or_the_share_of_the_work() -> None:
     jobs = batch(job("wide", (10, 1_000, ())), job("deep", (1, 1_000, ()), (1, 3_000, (0,))))
-    assert ideal_ms(jobs, 2).tolist() == [5_000, 4_000]
-    assert ideal_ms(jobs, 100).tolist() == [1_000, 4_000]
+    assert ideal_ms(jobs, 2, False).tolist() == [5_000, 4_000]
+    assert ideal_ms(jobs, 100, False).tolist() == [1_000, 4_000]
 
 
 def test_slowdown_is_completion_time_over_ideal_duration() -> None:

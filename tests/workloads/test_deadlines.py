@@ -136,7 +136,7 @@ def test_a_deadline_that_no_cluster_can_meet_is_reported(tmp_path: Path) -> None
     (note,) = _notes(path, _workload("a", "b"))
     assert note.endswith(
         "no cluster is large enough for the deadlines of a: their longest path of stages takes "
-        "longer, at mean task durations"
+        "longer, at mean durations"
     )
 
 

@@ -14,6 +14,7 @@ from parcae.base.errors import WorkloadError
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.metrics import slowdown
 from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode
 from parcae.workloads.archive import read_workload, write_workload
@@ -185,3 +186,19 @@ def test_driver_time_that_cannot_be_is_refused(gap: list[list[int]]) -> None:
 def test_a_query_of_which_tasks_run_a_quarter_of_the_time_takes_as_long_as_it_did() -> None:
     workload, _ = read_spark_event_logs([shared_case("11-time-without-tasks")], recorded=True)
     assert _fifo(workload, 0, DurationMode.MEAN) == pytest.approx([12_000] * 3, rel=0.03)
+
+
+def test_the_ideal_duration_has_the_mean_of_the_driver_time_where_the_world_plays_it() -> None:
+    # The longest path is by the stage that the driver keeps waiting, not by that of longer tasks.
+    times = DriverTime(
+        np.array([[900, 0], [900, 0]]), np.array([[40, 0], [60, 0]]), np.array([5, 5])
+    )
+    one = replace(job("etl", (2, 1_000, ()), (4, 1_500, ())), driver_time=times)
+    alone = arriving((one, 0))
+    policy = OrderPolicy("fifo", OrderKind.FIFO, plan_tables())
+    mean = DurationMode.MEAN
+    config = SimulationConfig(world=WorldName.CORES, num_executors=6, durations=mean)
+    trace = simulate(alone, policy, config, 0)
+    assert one.ideal_ms(6) == trace.completion_ms[0] == 1_955
+    assert one.ideal_ms(6, has_driver=False) == 1_500
+    assert slowdown(trace, alone).tolist() == [1.0]

@@ -176,7 +176,7 @@ class ClusterWorld(ComparedWorld):
             traces.append(recorded_trace(traces[0], name, sequence))
             rows.append(_metrics(traces[-1], sequence))
         slots = self.config.for_tasks_of(sequence.workload).total_executors
-        ideal = ideal_ms(sequence, slots)
+        ideal = ideal_ms(sequence, slots, traces[0].has_driver)
         pools = resolved.tenant_pools
         of_jobs = [pools[job] for job in sequence.job_index] if pools else []
         users = [job.user for job in sequence.jobs]

@@ -15,7 +15,7 @@ from parcae.policies.learned import find_checkpoint, setting_card
 from parcae.policies.names import PolicyName
 from parcae.policies.network.policy import network_weights
 from parcae.policies.registry import CheckpointKind, PolicySetting, kind_of, make
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import deadlines_ms, ideal_ms
 from parcae.simulation.objectives import (
     NEEDS_DEADLINES,
@@ -153,8 +153,9 @@ class Runs:
         objective = scenario.objective
         # A function may use the ideal durations.
         needs_ideal = not isinstance(objective, Objective) or objective.entry.needs_ideal
+        has_driver = scenario.config.world is WorldName.CORES
         self._ideal_ms = [
-            ideal_ms(s, executors) if needs_ideal else np.ones(len(s.arrival_ms))
+            ideal_ms(s, executors, has_driver) if needs_ideal else np.ones(len(s.arrival_ms))
             for s in self.sequences
         ]
         self._deadline_ms = [deadlines_ms(s) for s in self.sequences]

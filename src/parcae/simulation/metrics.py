@@ -69,14 +69,12 @@ def _quantile(ordered: npt.NDArray[np.int64], share: float) -> float:
     return low + step * weight if weight < 0.5 else low + step - step * (1 - weight)
 
 
-def ideal_ms(sequence: JobSequence, num_executors: int) -> FloatArray:
-    """Return each job's ideal duration: alone on the cluster and without delays, float64[num_jobs].
+def ideal_ms(sequence: JobSequence, num_executors: int, has_driver: bool) -> FloatArray:
+    """Return each job's ideal duration (`JobSpec.ideal_ms`), float64[num_jobs].
 
-    This is max(critical path, work / executors), both with mean task durations.
+    `has_driver`: the world plays the driver's time.
     """
-    return np.array(
-        [max(job.critical_path_ms, job.work_ms / num_executors) for job in sequence.jobs]
-    )
+    return np.array([job.ideal_ms(num_executors, has_driver) for job in sequence.jobs])
 
 
 def slowdown(trace: Trace, sequence: JobSequence) -> FloatArray:
@@ -86,7 +84,7 @@ def slowdown(trace: Trace, sequence: JobSequence) -> FloatArray:
 
     Example: a job of 10 s that completes 25 s after its arrival has slowdown 2.5.
     """
-    ideal = np.maximum(1.0, ideal_ms(sequence, trace.num_executors))
+    ideal = np.maximum(1.0, ideal_ms(sequence, trace.num_executors, trace.has_driver))
     return np.maximum(1.0, jct_ms(trace) / ideal)
 
 
@@ -95,7 +93,7 @@ def bounded_slowdown(trace: Trace, sequence: JobSequence, bound_ms: float = 10_0
 
     The bound keeps very short jobs from dominating the mean.
     """
-    ideal = np.maximum(bound_ms, ideal_ms(sequence, trace.num_executors))
+    ideal = np.maximum(bound_ms, ideal_ms(sequence, trace.num_executors, trace.has_driver))
     return np.maximum(1.0, jct_ms(trace) / ideal)
 
 

@@ -467,9 +467,26 @@ class JobSpec:
     def critical_path_ms(self) -> float:
         """Longest path through the DAG, counting one mean task per stage.
 
-        This is the duration of the job on unlimited executors.
+        Without the driver's time this is the duration of the job on unlimited executors.
         """
         return max(self.downstream_ms([stage.mean_task_ms for stage in self.stages]))
+
+    @cached_property
+    def driver_ms(self) -> float:
+        """By how much the mean of the driver's time makes the longest path longer."""
+        if (driver := self.driver_time) is None:
+            return 0.0
+        waits_ms = (driver.gap_ms + driver.lag_ms).mean(axis=0).tolist()
+        pairs = zip(self.stages, waits_ms, strict=True)
+        path_ms = max(self.downstream_ms([stage.mean_task_ms + ms for stage, ms in pairs]))
+        return path_ms + float(driver.tail_ms.mean()) - self.critical_path_ms
+
+    def ideal_ms(self, num_executors: float, has_driver: bool = True) -> float:
+        """How long the job takes alone on the cluster, as if its work were divisible: max(critical
+        path, work / executors), both with mean task durations, and the driver's time.
+        """
+        tasks_ms = max(self.critical_path_ms, self.work_ms / num_executors)
+        return tasks_ms + self.driver_ms if has_driver else tasks_ms
 
     @cached_property
     def average_width(self) -> float:

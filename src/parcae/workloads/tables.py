@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -194,12 +195,12 @@ def deadline_notes(jobs: Sequence[JobSpec], deadlines: JobTable[int]) -> list[st
     hopeless = [
         job.name
         for job in jobs
-        if job.deadline_ms is not None and job.critical_path_ms > job.deadline_ms
+        if job.deadline_ms is not None and job.ideal_ms(math.inf) > job.deadline_ms
     ]
     if hopeless:
         notes.append(
             f"{deadlines.source}: no cluster is large enough for the deadlines of "
-            f"{listed(hopeless)}: their longest path of stages takes longer, at mean task durations"
+            f"{listed(hopeless)}: their longest path of stages takes longer, at mean durations"
         )
     return notes
 

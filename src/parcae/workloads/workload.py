@@ -630,7 +630,7 @@ def _drawn_sessions(
     arrival_ms = np.zeros(len(jobs), np.int64)
     arrival_ms[:count] = begin_ms
     for place in range(count, len(jobs)):
-        ready_ms = arrival_ms[place - count] + round(_path_ms(jobs[place - count]))
+        ready_ms = arrival_ms[place - count] + round(jobs[place - count].ideal_ms(math.inf))
         arrival_ms[place] = ready_ms + pause_ms[place]
     _check_last(float(arrival_ms.max()), len(jobs), float(pause_ms.mean()))
     order = np.argsort(arrival_ms, kind="stable")
@@ -641,23 +641,13 @@ def _drawn_sessions(
     )
 
 
-def _path_ms(job: JobSpec) -> float:
-    """The critical path with the mean of the driver's time."""
-    if (driver := job.driver_time) is None:
-        return job.critical_path_ms
-    waits_ms = (driver.gap_ms + driver.lag_ms).mean(axis=0).tolist()
-    pairs = zip(job.stages, waits_ms, strict=True)
-    path_ms = max(job.downstream_ms([stage.mean_task_ms + wait_ms for stage, wait_ms in pairs]))
-    return path_ms + float(driver.tail_ms.mean())
-
-
 def _cycle_ms(workload: Workload, num_executors: int) -> float:
     """Mean time from one arrival of a session to its next, if no job ever waits."""
     of_all = [ms for job in workload.jobs for ms in job.pauses_ms] or [0]
     mean_ms = math.fsum(of_all) / len(of_all)
     cycles_ms = [
         (math.fsum(job.pauses_ms) / len(job.pauses_ms) if job.pauses_ms else mean_ms)
-        + max(_path_ms(job), job.work_ms / num_executors)
+        + job.ideal_ms(num_executors)
         for job in workload.jobs
     ]
     return max(1.0, float(np.average(cycles_ms, weights=workload.weights)))
