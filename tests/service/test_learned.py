@@ -106,6 +106,15 @@ def test_a_file_of_something_else_is_refused_and_left_alone(
         LearnedFile(tmp_path / "nowhere" / "learned.json")
 
 
+def test_a_second_service_cannot_have_the_file(tmp_path: Path) -> None:
+    first = LearnedFile(tmp_path / "learned.json")
+    with pytest.raises(ConfigError, match=r"learned\.json: another process writes what it learns"):
+        LearnedFile(tmp_path / "learned.json")
+    LearnedFile(tmp_path / "other.json")
+    del first
+    LearnedFile(tmp_path / "learned.json")
+
+
 def _full_disk(*_: object) -> None:
     raise OSError("no space left")
 
@@ -124,7 +133,8 @@ def test_a_file_is_written_where_something_changed_only(
         kept.save(kept.snapshot())
     assert "are not written to" in caplog.text
     assert read_learned(kept.path).run_ms("a") == 5.0
-    assert [path.name for path in tmp_path.iterdir()] == ["learned.json"]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"learned.json", "learned.json.lock"}
     kept.save(kept.snapshot())
     assert read_learned(kept.path).run_ms("a") == 6.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import shutil
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,7 @@ from parcae.service.protocol import (
     Hello,
     JobArrived,
     JobEnded,
+    OrdersMessage,
     Ping,
     Pong,
     Proof,
@@ -199,6 +201,22 @@ def test_numbers_and_clocks_must_rise() -> None:
     client.state(2, clock_ms=50)
     client.seq -= 1
     assert code_of(client.events(101)) == ("sequence", "state")
+
+
+@pytest.mark.parametrize("says", ["state", "events"])
+def test_a_clock_of_the_far_future_leaves_other_applications_alone(says: str) -> None:
+    service = service_of(sharing=Sharing(num_cores=4))
+    other, wrong = Speaker(service, "other"), Speaker(service, "wrong")
+    now_ms = round(time.time() * 1_000)
+    assert order_of(other.state(2, job_of("a", (3, ())), clock_ms=now_ms)) == ["a"]
+    wrong.state(2, clock_ms=now_ms)
+    far_ms = 2**53 - 1
+    reply = wrong.state(2, clock_ms=far_ms) if says == "state" else wrong.events(far_ms)
+    assert code_of(reply) == ("clock", "state")
+    later = other.events(now_ms + 5, JobArrived(job=job_of("b", (1, ()))))
+    assert set(order_of(later)) == {"a", "b"}
+    # An hour is no reason: clocks of machines differ.
+    assert isinstance(wrong.state(2, clock_ms=now_ms + 3_600_000), OrdersMessage)
 
 
 def test_an_old_number_drops_the_jobs_of_the_application_alone() -> None:

@@ -32,10 +32,14 @@ class Machine:
         self.folder = folder
         self.log = folder / "spark.log"
         self.jar, classes = plugin_and_tests()
+        #: What a test adds to the class path, and by which this machine's executors are told apart.
+        self.own_classes = folder / "classes"
+        self.own_classes.mkdir()
+        self.test_classes = f"{classes}{os.pathsep}{self.own_classes}"
         logging = folder / "log4j2.properties"
         logging.write_text(LOGGING.format(path=self.log).replace("%d ", ""))
         options = f"-Dlog4j2.configurationFile={logging} -XX:TieredStopAtLevel=1"
-        self.class_path = f"{self.jar}{os.pathsep}{classes}"
+        self.class_path = f"{self.jar}{os.pathsep}{self.test_classes}"
         conf = (
             SparkConf()
             .set("spark.driver.extraClassPath", self.class_path)

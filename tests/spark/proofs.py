@@ -127,7 +127,7 @@ def guided(
         "spark_plugins": PLUGIN,
         "spark_parcae_policy": write_two_queries(folder / "policy.json"),
         "spark_parcae_trace": trace.path,
-        "spark_executor_extraClassPath": machine.folder / "classes",
+        "spark_executor_extraClassPath": machine.test_classes,
         "spark_executor_memory": "512m",
         "spark_executor_extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from parcae.spark.build import compile_java, java_sources, plugin_folder
 from tests.conftest import wait_until
 from tests.spark.machine import Machine
 from tests.spark.proofs import PLUGIN, Guided, guided, write_two_queries
@@ -106,11 +105,7 @@ def _stream(queries: Guided) -> Any:
 @pytest.mark.parametrize("mode", ["client", "cluster"])
 def test_task_schedulers_of_yarn(machine: Machine, tmp_path: Path, mode: str) -> None:
     """YARN's schedulers of the driver over cores of this JVM, without a ResourceManager."""
-    sources = java_sources(plugin_folder() / "tests")
-    (source,) = [path for path in sources if path.name == "YarnLocal.java"]
-    classes = machine.folder / "classes"
-    compile_java([source], classes, f"{machine.spark.jars}/*")
-    services = classes / "META-INF" / "services"
+    services = machine.own_classes / "META-INF" / "services"
     services.mkdir(parents=True, exist_ok=True)
     service = services / "org.apache.spark.scheduler.ExternalClusterManager"
     service.write_text("parcae.spark.YarnLocal\n")

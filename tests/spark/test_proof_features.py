@@ -70,7 +70,7 @@ def _in_thread(work: Any) -> threading.Thread:
 
 def _executor_processes(machine: Machine) -> list[int]:
     """Settings of executors for this machine's driver, which has their class path."""
-    mine = str(machine.folder / "classes")
+    mine = str(machine.own_classes)
     backend = "CoarseGrainedExecutorBackend"
     return processes_that(lambda command: backend in command and mine in command)
 

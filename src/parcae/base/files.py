@@ -258,6 +258,22 @@ def locked_folder(folder: Path, use: str) -> Iterator[None]:
         os.close(handle)
 
 
+def lock_beside(path: Path, use: str) -> BinaryIO | None:
+    """The lock of a file that is replaced as a whole, held until the returned file is closed.
+
+    The lock is a file beside it, since the file itself is another one after each write.
+    """
+    if fcntl is None or not hasattr(fcntl, "flock"):
+        return None
+    lock = path.with_name(path.name + ".lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConfigError(f"{path}: another process {use}; give each a file of its own") from None
+    return lock
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file completely or not at all."""
     with replacing(path) as stream:

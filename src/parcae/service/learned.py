@@ -16,7 +16,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
 from parcae.base.errors import ConfigError, FormatError, first_problem
-from parcae.base.files import replacing
+from parcae.base.files import lock_beside, replacing
 from parcae.base.loader import read_file
 
 _LOG = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class LearnedFile:
     A failed write is logged and tried again later; it never ends the service.
 
     Raises:
-        ConfigError: the folder of the file does not exist.
+        ConfigError: the folder of the file does not exist, or another service has the file.
         FormatError, OSError: the file exists but cannot be read; see `read_learned`.
     """
 
@@ -199,6 +199,7 @@ class LearnedFile:
                 f"--learned {path}: folder {path.parent} does not exist; make it first"
             )
         self.path = path
+        self._lock = lock_beside(path, "writes what it learns to it")
         self.learned = read_learned(path) if path.exists() else LearnedDurations()
         self._num_written = self.learned.num_changes
 

@@ -15,7 +15,7 @@ from enum import Enum, StrEnum
 from typing import NamedTuple
 
 from parcae.base.errors import ProtocolError
-from parcae.base.texts import MS_PER_S
+from parcae.base.texts import MS_PER_HOUR, MS_PER_S
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import Counts, EndedJob, LiveSettings
 from parcae.service.mirror import Mirror
@@ -44,6 +44,9 @@ from parcae.service.protocol import (
     proof_mac,
 )
 from parcae.service.sharing import Sharing
+
+#: How far the clock of an application may be ahead of the service's own.
+_MOST_AHEAD_MS = 24 * MS_PER_HOUR
 
 
 class JobMeaning(NamedTuple):
@@ -470,6 +473,11 @@ class Session:
                 Code.SEQUENCE, f"seq {message.seq} must be larger than the last, {self._last_seq}"
             )
         self._last_seq = message.seq
+        if message.clock_ms > MS_PER_S * time.time() + _MOST_AHEAD_MS:
+            raise ProtocolError(
+                Code.CLOCK,
+                f"the clock, {message.clock_ms} ms, is more than a day ahead of the service's",
+            )
         if isinstance(message, StateMessage):
             mirror.take_state(self.application, message)
             self.needs_state = False
