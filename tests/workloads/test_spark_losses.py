@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +131,56 @@ def test_sizes_and_reports_warn_of_work_that_is_not_in_the_workload() -> None:
     ends = "spark comes from logs in which 5 of 11 tasks of 2 completed stages have no end: "
     for name, expected in (("05-work-of-failed-jobs", failed), ("04-lost-task-ends", ends)):
         workload, _ = _import(shared_case(f"{name}/log"))
-        assert lost_work_warning(workload).startswith(expected)
+        assert lost_work_warning(workload, is_counted=False).startswith(expected)
         config = SimulationConfig(world=WorldName.CORES)
         assert any(expected in text for text in setting_warnings(workload, config, "batch"))
-        of_size = warnings(Sizing(Question(workload, (2,)), (), {}))
+        question = Question(workload, (2,), arrivals="poisson:1s")
+        of_size = warnings(Sizing(question, (), {}))
         assert any(expected[1:] in text for text in of_size)
     whole, _ = _import(shared_case("12-clocks-and-counts/good"))
-    assert lost_work_warning(whole) == ""
+    assert lost_work_warning(whole, is_counted=False) == ""
+
+
+def test_work_of_failed_jobs_counts_in_the_load_of_a_log() -> None:
+    workload, _ = _import(shared_case("05-work-of-failed-jobs/log"))
+    question = Question(workload, (2,))
+    assert workload.work_factor == question.speed == 432 / 12
+    plain = Question(replace(workload, provenance={}), (2,))
+    factor = plain.draw(0).arrival_ms[-1] / question.draw(0).arrival_ms[-1]
+    assert factor == pytest.approx(432 / 12, rel=0.01)
+    (counted,) = (text for text in warnings(Sizing(question, (), {})) if "420 s" in text)
+    assert "so these arrive 36 times as often as in the logs" in counted
+    whole, _ = _import(shared_case("12-clocks-and-counts/good"))
+    assert (whole.work_factor, Question(whole, (2,)).speed) == (1, 1)
+
+
+def test_a_stage_without_any_end_is_as_in_the_nearest_run_of_its_job(tmp_path: Path) -> None:
+    def run(number: int, begin_ms: int, *, is_lost: bool) -> list[Event]:
+        events = whole_job(
+            number,
+            begin_ms,
+            (stage_info(2 * number, 2), begin_ms, begin_ms + 1_000),
+            (stage_info(2 * number + 1, 3, (2 * number,)), begin_ms + 1_000, begin_ms + 5_000),
+            spark_jobGroup_id="etl",
+        )
+        return [
+            event
+            for event in events
+            if not (
+                is_lost
+                and event["Event"] == "SparkListenerTaskEnd"
+                and event["Stage ID"] == 2 * number + 1
+            )
+        ]
+
+    both = [*run(0, 0, is_lost=False), *run(1, 10_000, is_lost=True)]
+    workload, notes = _import(_written(tmp_path, both))
+    assert [job.num_tasks for job in workload.jobs] == [5, 5]
+    assert workload.jobs[0].work_ms == workload.jobs[1].work_ms
+    assert "1 stage without any as in the job's nearest run" in notes
+    alone, notes = _import(_written(tmp_path, [*run(1, 0, is_lost=True), *_job(4, 20_000)]))
+    assert [job.name for job in alone.jobs] == ["j4"]
+    assert "had a stage without a successful task in the log: etl." in notes
 
 
 def test_one_bad_log_of_a_folder_is_left_out_by_name() -> None:

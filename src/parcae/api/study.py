@@ -299,7 +299,7 @@ def default_arrivals(workload: Workload) -> str:
     different arrivals in the logs.
     """
     if workload.num_sessions:
-        return f"sessions:{workload.num_sessions}"
+        return f"sessions:{workload.usual_sessions}"
     if ARRIVALS_IN_LOGS in workload.provenance:
         return workload.provenance[ARRIVALS_IN_LOGS]
     arrival_ms = [job.arrival_ms for job in workload.jobs if job.arrival_ms is not None]

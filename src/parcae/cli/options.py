@@ -298,11 +298,11 @@ def number_of_jobs(jobs: int | None, arrivals: str, workload: Workload) -> int:
     return len(workload.jobs) if is_log else _NUM_DRAWN
 
 
-def usual_arrivals(workload: Workload, otherwise: str = "batch") -> str:
+def usual_arrivals(workload: Workload) -> str:
     """The arrivals where none are given: those of the log if it is one of sessions."""
     if not workload.num_sessions:
-        return otherwise
-    return "sessions" if workload.is_recorded else f"sessions:{workload.num_sessions}"
+        return "batch"
+    return "sessions" if workload.is_recorded else f"sessions:{workload.usual_sessions}"
 
 
 def with_deadlines(workload: Workload, path: Path | None) -> Workload:

@@ -180,7 +180,9 @@ def _why(run: JobRun, logged_ms: int, simulated_ms: int) -> str:
     difference_ms = abs(simulated_ms - logged_ms)
     if difference_ms <= _DIFFERS * logged_ms:
         return ""
-    lost = sum(stage.num_tasks - len(stage.replayed_ms) for stage in run.stages)
+    lost = sum(
+        stage.num_tasks - (0 if stage.is_filled else len(stage.replayed_ms)) for stage in run.stages
+    )
     if lost:
         return f"the ends of {counted(lost, 'task')} are missing in the log"
     waited_ms = sum(stage.waited_ms for stage in run.stages)

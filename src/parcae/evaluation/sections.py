@@ -33,7 +33,13 @@ from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.faults import resolve_faults
 from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms, makespan_ms
 from parcae.simulation.simulator import simulate
-from parcae.workloads.describe import LOST_ENDS, MEASURED_ALONE, TASK_TIME, TASK_TIME_LEFT_OUT
+from parcae.workloads.describe import (
+    ARRIVALS_IN_LOGS,
+    LOST_ENDS,
+    MEASURED_ALONE,
+    TASK_TIME,
+    TASK_TIME_LEFT_OUT,
+)
 from parcae.workloads.workload import ArrivalProcess, Workload
 
 #: Keys of a workload's provenance that only measurements of one job at a time have: those of
@@ -55,7 +61,7 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
     found = (
         delay_warning(workload, config),
         _load_warning(workload, config, arrivals),
-        lost_work_warning(workload),
+        lost_work_warning(workload, arrivals in _counting_arrivals(workload)),
         measured_alone_warning(workload),
         _driver_warning(workload, config),
         _ended_by_failures(workload, config),
@@ -162,8 +168,19 @@ def _session_warning(process: ArrivalProcess, workload: Workload, config: Simula
     )
 
 
-def lost_work_warning(workload: Workload) -> str:
-    """A sentence if the logs had more work than the workload; else no text."""
+def _counting_arrivals(workload: Workload) -> tuple[str, ...]:
+    """The arrivals that bring all the work of the logs, where jobs had to be left out."""
+    if workload.work_factor == 1:
+        return ()
+    sessions = [f"sessions:{workload.usual_sessions}"] if workload.num_sessions > 1 else []
+    return (workload.provenance.get(ARRIVALS_IN_LOGS, ""), *sessions)
+
+
+def lost_work_warning(workload: Workload, is_counted: bool) -> str:
+    """A sentence if the logs had more work than the workload; else no text.
+
+    Where it `is_counted`, jobs arrive more often for it.
+    """
     of = workload.provenance
     missing = []
     if TASK_TIME_LEFT_OUT in of:
@@ -173,9 +190,12 @@ def lost_work_warning(workload: Workload) -> str:
         missing.append(f"comes from logs in which {of[LOST_ENDS]}")
     if not missing:
         return ""
+    so = "so loads and times are too low"
+    if is_counted:
+        so = f"so these arrive {workload.work_factor:.3g} times as often as in the logs"
     return (
         f"{workload.name} {' and '.join(missing)}: the cluster had more work than the jobs here, "
-        "so loads and times are too low"
+        f"{so}"
     )
 
 

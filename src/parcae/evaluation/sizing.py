@@ -62,6 +62,7 @@ from parcae.workloads.durations import MOST_EXECUTORS
 from parcae.workloads.import_report import counted
 from parcae.workloads.tables import seconds_by_name
 from parcae.workloads.workload import (
+    MOST_GROWTH,
     ArrivalProcess,
     JobSequence,
     Workload,
@@ -277,18 +278,26 @@ class Question:
         return ArrivalProcess.parse(self.arrivals).is_closed
 
     @property
+    def speed(self) -> float:
+        """By how much recorded gaps are divided, or sessions multiplied: growth, and all work of
+        the logs / that of the jobs.
+        """
+        is_log = self.arrivals in ("recorded", "sessions")
+        return min(MOST_GROWTH, self.growth * (self.workload.work_factor if is_log else 1.0))
+
+    @property
     def drawn_arrivals(self) -> str:
         """The arrivals with their growth, as a process that can be drawn at any size.
 
         Variants are chosen and rules are tuned for it.
         """
         if self.arrivals == "recorded":
-            return process_like(grown(self.recorded, self.growth).arrival_ms.tolist())
+            return process_like(grown(self.recorded, self.speed).arrival_ms.tolist())
         process = ArrivalProcess.parse(self.arrivals)
         if self.is_closed:
             slots = self.config.for_tasks_of(self.workload).total_executors
             num_sessions = process.num_sessions(self.workload.warm, slots)
-            return f"sessions:{max(1, round(num_sessions * self.growth))}"
+            return f"sessions:{max(1, round(num_sessions * self.speed))}"
         if process.kind == "batch" or self.growth == 1:
             return self.arrivals
         return f"{process.kind}:{max(0.001, process.value / self.growth):.3f}ms"
@@ -302,7 +311,7 @@ class Question:
             # No arrival process that is accepted depends on the cluster.
             arrivals = self.drawn_arrivals if self.is_closed else self.arrivals
             drawn = self.workload.draw(self.jobs_per_run, arrivals, self.config, seed=seed)
-        return drawn if drawn.has_sessions else grown(drawn, self.growth)
+        return drawn if drawn.has_sessions else grown(drawn, self.speed)
 
     def to_json(self) -> dict[str, Any]:
         """Everything that is needed to repeat the runs."""
@@ -321,6 +330,7 @@ class Question:
             "drawn_arrivals": self.drawn_arrivals,
             "block": self.block_length,
             "growth": self.growth,
+            "work_factor": self.speed / self.growth,
             "jobs": self.jobs_per_run,
             "seeds": [self.seeds[0], self.seeds[-1]],
             "search": self.search,
@@ -654,7 +664,8 @@ def headline(sizing: Sizing) -> str:
 def warnings(sizing: Sizing) -> list[str]:
     """Where a conclusion would be wrong, one sentence each."""
     workload = sizing.question.workload
-    of_logs = (lost_work_warning(workload), measured_alone_warning(workload))
+    is_counted = sizing.question.speed > sizing.question.growth
+    of_logs = (lost_work_warning(workload, is_counted), measured_alone_warning(workload))
     durations = [f"{text[0].upper()}{text[1:]}." for text in of_logs if text]
     over = [f"{n} (load {load:.2f})" for n, load in sizing.load.items() if FULL < load < math.inf]
     # Sessions wait: they never bring more than the cores can do.

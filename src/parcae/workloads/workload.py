@@ -185,6 +185,18 @@ class Workload:
         return int(text) if text.isdecimal() else 0
 
     @property
+    def work_factor(self) -> float:
+        """All work that the logs show / that of the jobs here; 1 where nothing was left out."""
+        text = self.provenance.get(WORK_FACTOR, "")
+        return float(text) if re.fullmatch(r"[1-9]\d{0,8}(\.\d{1,9})?", text) else 1.0
+
+    @property
+    def usual_sessions(self) -> int:
+        """As many sessions as bring all the work of the logs; one stays alone, as it was."""
+        count = self.num_sessions
+        return round(count * self.work_factor) if count > 1 else count
+
+    @property
     def knows_completions(self) -> bool:
         """Whether it is recorded of every job when it arrived and how long it took."""
         return self.is_recorded and all(job.recorded_ms is not None for job in self.jobs)
@@ -251,6 +263,8 @@ def usual_row(workload: Workload, rows: Sequence[int]) -> int:
 
 #: The entry of a workload's provenance with the number of sessions that were open at once.
 SESSIONS = "sessions"
+#: Key in a workload's provenance: see `Workload.work_factor`.
+WORK_FACTOR = "all_work_by_that_of_the_jobs"
 #: Seed ranges. Comparisons use seeds below the first of these; tuning, training and the selection
 #: of checkpoints have separate ranges, so that no two of them ever use the same seed.
 TUNING_SEED_START = 1 << 40

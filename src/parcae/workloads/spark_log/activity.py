@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
 from parcae.workloads.import_report import counted
-from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, Int64Array
+from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, Int64Array
 from parcae.workloads.spark_log.dag import JobRun
+from parcae.workloads.spark_log.losses import CheckedLog
 from parcae.workloads.workload import process_like, without_breaks
 
 #: Cores count as full from this share on: between two tasks of a core there are milliseconds.
@@ -26,10 +28,10 @@ _LITTLE = 0.05
 
 
 def _level(
-    edges: Int64Array, begins: Int64Array, ends: Int64Array, weight: Int64Array
-) -> Int64Array:
+    edges: Int64Array, begins: Int64Array, ends: Int64Array, weight: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
     """The sum of the weights of the intervals that cover each gap between two edges."""
-    change = np.zeros(len(edges), np.int64)
+    change = np.zeros(len(edges), weight.dtype)
     np.add.at(change, np.searchsorted(edges, begins), weight)
     np.subtract.at(change, np.searchsorted(edges, ends), weight)
     return np.cumsum(change)[:-1]
@@ -50,13 +52,18 @@ class LoggedActivity:
     core_ms: int = 0
     #: Time in which two or more jobs shared full cores.
     contended_ms: int = 0
+    #: Arrivals of the jobs that were kept, and begins of all.
     arrival_ms: list[int] = field(default_factory=list)
+    begin_ms: list[int] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, log: ApplicationLog, runs: Sequence[JobRun]) -> None:
+    def add(self, checked: CheckedLog, runs: Sequence[JobRun]) -> None:
         """Add an application and the runs of its jobs."""
+        log = checked.log
         self.arrival_ms += [run.submission_ms for run in runs]
         known = [(run.submission_ms, run.end_ms) for run in runs if run.end_ms > run.submission_ms]
+        known += checked.others
+        self.begin_ms += [begin_ms for begin_ms, _ in known]
         if not known:
             return
         begins, ends = _columns(known, 2)
@@ -70,9 +77,12 @@ class LoggedActivity:
             ],
             3,
         )
-        tasks = log.tasks()
+        tasks = checked.tasks
         done_ms = tasks.launch_ms + np.maximum(0, tasks.busy_ms)
-        edges = np.unique(np.concatenate([begins, ends, up, down, tasks.launch_ms, done_ms]))
+        from_ms, until_ms, lost_ms = _columns(checked.lost_work(), 3)
+        edges = np.unique(
+            np.concatenate([begins, ends, up, down, tasks.launch_ms, done_ms, from_ms, until_ms])
+        )
         num_jobs = _level(edges, begins, ends, np.ones_like(begins))
         num_busy = _level(edges, tasks.launch_ms, done_ms, np.ones_like(done_ms))
         num_cores = _level(edges, up, down, cores)
@@ -80,6 +90,8 @@ class LoggedActivity:
             num_cores = np.full_like(num_busy, num_busy.max(initial=0))
         # A log may report an executor after its first tasks, or not at all.
         num_cores = np.maximum(num_cores, num_busy)
+        num_lost = _level(edges, from_ms, until_ms, lost_ms / np.maximum(1, until_ms - from_ms))
+        num_busy = np.minimum(num_cores, num_busy + num_lost)
         runs_now = num_jobs > 0
         length_ms = np.diff(edges)[runs_now]
         num_jobs, num_busy, num_cores = (one[runs_now] for one in (num_jobs, num_busy, num_cores))
@@ -102,15 +114,18 @@ class LoggedActivity:
                 return cores
         return 0
 
-    def provenance(self, cores_per_task: int) -> dict[str, str]:
-        """What a workload keeps of it; counts above are of slots, each of which has some cores."""
+    def provenance(self, cores_per_task: int, work_factor: float) -> dict[str, str]:
+        """What a workload keeps of it; counts above are of slots, each of which has some cores.
+
+        Arrivals come as much more often as all work is more than that of the jobs that were kept.
+        """
         arrival_ms = without_breaks(self.arrival_ms)
-        arrivals = process_like(arrival_ms)
+        arrivals = process_like([int(ms / work_factor) for ms in arrival_ms])
         if not self.cores:
             return {ARRIVALS_IN_LOGS: arrivals}
         # Jobs that came faster than the cores could serve them were a batch: drawn at their rate
         # for longer, they would queue without end.
-        if max(arrival_ms) * self.cores < self.busy_ms:
+        if max(without_breaks(self.begin_ms)) * self.cores < self.busy_ms:
             arrivals = "batch"
         return {
             CAN_GAIN: self.verdict(cores_per_task),

@@ -67,6 +67,7 @@ class StageRun:
     from 0. `replayed_ms` are durations in order of launch, see `driver.replayed_ms`. For
     `waited_ms` a slot was free between its first and its last launch (locality, new executors). A
     stage that `is_startup` is the first of its application: its lag is not that of a warm driver.
+    One that `is_filled` has the durations of another run, see `profile.filled`.
     """
 
     name: str
@@ -81,6 +82,12 @@ class StageRun:
     waited_ms: int = 0
     is_startup: bool = False
     replayed_ms: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    is_filled: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the log has the end of none of its tasks."""
+        return not any(one.size for one in self.samples.by_wave)
 
 
 @dataclass(eq=False)
@@ -92,7 +99,7 @@ class JobRun:
     `pause_ms`): the server's session, the job group. `application`
     identifies the application (each application starts cold). `pool` is Spark's scheduler pool, and
     `user` the person, "" if none was set. `slots` are the changes of the application's task slots,
-    see `driver.slot_changes`.
+    see `driver.slot_changes`. `task_ms` is the log's time of its successful tasks.
     """
 
     name: str
@@ -107,6 +114,7 @@ class JobRun:
     waits_with: tuple[tuple[str, ...], str] = ((), "")
     session: int = -1
     pause_ms: int = -1
+    task_ms: int = 0
 
 
 def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
@@ -155,13 +163,15 @@ def job_runs(checked: CheckedLog, key: str | None, left_out: LeftOut) -> list[Jo
         own = own_stages(group, owner)
         task_ms = checked.task_ms(own)
         if name is None:
-            left_out.add(f"did not carry the property {key!r}", task_ms)
+            left_out.add(f"did not carry the property {key!r}", task_ms, is_unwanted=True)
+            checked.add_other(own)
         elif wrong := checked.what_is_wrong(group, own):
             left_out.add(wrong[0], task_ms, f"{name} ({wrong[1]})")
         elif isinstance(run := _job_run(name, group, own, application), str):
             left_out.add(run, task_ms, name)
+            checked.add_other(own)
         else:
-            left_out.kept_ms += task_ms
+            run.task_ms = task_ms
             runs.append(run)
     return sorted(runs, key=lambda run: run.submission_ms)
 
@@ -188,24 +198,21 @@ class _Application:
         """The stage that was submitted first."""
         return min(self.rows, key=lambda stage_id: int(self.rows[stage_id][0]))
 
-    def samples(self, stage_ids: list[int]) -> dict[int, StageSamples] | None:
-        """The samples of every stage of a job; None if a stage has no successful task."""
-        rows = {stage_id: self.rows.get(stage_id, np.zeros(0, np.int64)) for stage_id in stage_ids}
-        samples = {}
-        for stage_id in stage_ids:
-            of_stage = stage_samples(self.placed, rows, stage_id)
-            if of_stage is None:
-                return None
-            samples[stage_id] = of_stage
-        return samples
+    def samples(self, stage_ids: list[int]) -> dict[int, StageSamples]:
+        """The samples of every stage of a job; none where no end of a task is in the log."""
+        rows = {stage_id: self._rows(stage_id) for stage_id in stage_ids}
+        return {stage_id: stage_samples(self.placed, rows, stage_id) for stage_id in stage_ids}
+
+    def _rows(self, stage_id: int) -> Int64Array:
+        return self.rows.get(stage_id, np.zeros(0, np.int64))
 
     def _succeeded(self, stage_id: int) -> Int64Array:
-        return first_successes(self.placed.tasks, self.rows[stage_id])
+        return first_successes(self.placed.tasks, self._rows(stage_id))
 
     def end_of(self, stage_id: int, record: StageRecord) -> int:
         """When the last task of a stage ended; with missing task ends, when the stage did."""
         succeeded = self._succeeded(stage_id)
-        last_ms = int(self.left_ms[succeeded].max())
+        last_ms = int(self.left_ms[succeeded].max(initial=-1))
         return max(last_ms, record.completion_ms) if is_torn(record, succeeded) else last_ms
 
     def lag_ms(self, stage_id: int, record: StageRecord) -> int:
@@ -219,12 +226,14 @@ class _Application:
     def waited_ms(self, stage_id: int) -> int:
         """For how long a slot was free while tasks of a stage had to wait for another one."""
         launch_ms = self.placed.tasks.launch_ms[self._succeeded(stage_id)]
+        if launch_ms.size == 0:
+            return 0
         return self.free.between(int(launch_ms.min()), int(launch_ms.max()))
 
     def replayed_ms(self, stage_id: int) -> Int64Array:
         """The durations of a stage's tasks, for a replay."""
         succeeded = self._succeeded(stage_id)
-        return replayed_ms(self.placed.tasks, self.left_ms, self.rows[stage_id], succeeded)
+        return replayed_ms(self.placed.tasks, self.left_ms, self._rows(stage_id), succeeded)
 
     @cached_property
     def _num_slots(self) -> int:
@@ -234,9 +243,9 @@ class _Application:
     def num_tasks(self, record: StageRecord, samples: StageSamples) -> int:
         """The tasks of a stage; without those that lack an end and had no time on its slots."""
         num_tasks = record.info.num_tasks
-        if record.info.stage_id not in self.checked.lost_ends:
-            return num_tasks
         measured_ms = np.concatenate(samples.by_wave)
+        if record.info.stage_id not in self.checked.lost_ends or measured_ms.size == 0:
+            return num_tasks
         took_ms = max(0, record.completion_ms - max(0, record.submission_ms))
         fitting = math.ceil(took_ms * self._num_slots / max(1.0, float(measured_ms.mean())))
         return min(num_tasks, max(measured_ms.size, fitting))
@@ -274,8 +283,6 @@ def _job_run(
     if not order:
         return "ran no stage (everything was skipped or empty)"
     samples = application.samples(order)
-    if samples is None:
-        return "had a stage without a successful task in the log"
     position = {stage_id: index for index, stage_id in enumerate(order)}
     parents = _data_parents(group, kept, infos, position)
     control = _control_parents(group, kept, position, parents)

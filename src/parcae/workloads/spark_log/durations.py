@@ -140,9 +140,8 @@ def level_bucket(num_slots: int) -> int:
 
 def stage_samples(
     placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: int
-) -> StageSamples | None:
-    """Durations of the successful task attempts of one stage, one per task index. Returns the
-    samples, or None if no task succeeded.
+) -> StageSamples:
+    """Durations of the successful task attempts of one stage, one per task index.
 
     The parallelism is the number of slots that the whole job used between the stage's first launch
     and its last finish.
@@ -151,7 +150,7 @@ def stage_samples(
     tasks = placed.tasks
     succeeded = first_successes(tasks, rows)
     if succeeded.size == 0:
-        return None
+        return StageSamples(1, (succeeded,) * NUM_WAVES)
     duration_ms = tasks.finish_ms[succeeded] - tasks.launch_ms[succeeded]
     by_wave = [duration_ms[placed.wave[succeeded] == wave] for wave in range(NUM_WAVES)]
     # If the first attempts on all slots failed, the later ones take their place: a profile needs

@@ -30,13 +30,12 @@ from parcae.workloads.spark_log.logged_order import (
     logged_order,
     provenance_of,
 )
-from parcae.workloads.spark_log.losses import CheckedLog, LeftOut, LostEnds
+from parcae.workloads.spark_log.losses import MUCH_LOST, CheckedLog, LeftOut, LostEnds
 from parcae.workloads.spark_log.naming import lost_starts, queries_without_plan
+from parcae.workloads.spark_log.profile import filled
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
-from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, Workload
+from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, WORK_FACTOR, Workload
 
-#: A workload of which more of the logs' task time is missing is warned of.
-_MUCH_LOST = 0.01
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
 
@@ -159,11 +158,12 @@ class LogReading:
         """How much of the logs' task time is in the jobs that were kept, and what is not."""
         left_out, ends = self.left_out, self.lost_ends
         lost_ms = left_out.lost_ms
-        is_much = lost_ms > _MUCH_LOST * (left_out.kept_ms + lost_ms)
+        is_much = lost_ms > MUCH_LOST * (left_out.kept_ms + lost_ms)
         return {
             TASK_TIME: left_out.share,
             **({TASK_TIME_LEFT_OUT: left_out.reasons} if is_much else {}),
             **({LOST_ENDS: str(ends)} if ends.num_lost else {}),
+            **({WORK_FACTOR: f"{left_out.factor:.6g}"} if left_out.factor > 1 else {}),
         }
 
     def notes_of_jobs(self) -> list[str]:
@@ -322,6 +322,8 @@ def read_runs(
     # One application at a time: only the runs of its jobs, with their durations, stay in memory.
     for checked in reading.applications():
         logged.add(checked)
+    logged.runs = filled(logged.runs, reading.left_out)
+    reading.left_out.kept_ms = sum(run.task_ms for run in logged.runs)
     if not logged.runs:
         raise reading.no_jobs()
     return logged
@@ -348,7 +350,7 @@ class LoggedRuns:
         log = checked.log
         runs = job_runs(checked, self.reading.key, self.reading.left_out)
         self.runs += runs
-        self.activity.add(log, runs)
+        self.activity.add(checked, runs)
         self.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
         self.versions.add(log.version or "unknown")
         self.attempts.update(log.count_attempts(checked.tasks))
@@ -376,7 +378,7 @@ class LoggedRuns:
             "logs": ", ".join(names[:20]) + more,
             "spark_versions": ", ".join(sorted(self.versions)),
             "recurring_job_key": self.reading.key or "job group, description or call site",
-            **self.activity.provenance(self.cores_per_task),
+            **self.activity.provenance(self.cores_per_task, self.reading.left_out.factor),
             **self.reading.provenance(),
             **provenance_of(self.orders.values()),
         }
@@ -444,9 +446,11 @@ class LoggedRuns:
         notes.append(f"Faults in the logs (--faults log simulates them): {faults}.")
         notes += self.reading.notes_of_lines()
         if ends.num_lost:
+            num_filled = sum(stage.is_filled for run in self.runs for stage in run.stages)
+            as_in = f"; {counted(num_filled, 'stage')} without any as in the job's nearest run"
             notes.append(
                 "Tasks without an end take as long as the others of their stage, as far as its "
-                "cores had the time for them."
+                f"cores had the time for them{as_in if num_filled else ''}."
             )
         if self.num_unknown_slots:
             notes.append(

@@ -20,6 +20,8 @@ from parcae.workloads.spark_log.naming import JobGroup, began_before_log, execut
 
 #: A clock may be corrected by this much without a note.
 CLOCK_MS = 1_000
+#: If more of the logs' task time is missing, it is warned of, and counts in loads.
+MUCH_LOST = 0.01
 #: As many jobs, stages and logs are named as examples.
 _SHOWN = 3
 CLOCK = "had contradictory times, as after a clock was set back"
@@ -39,11 +41,16 @@ class LeftOut:
     examples: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     #: Successful task time of the jobs that are not left out.
     kept_ms: int = 0
+    #: Task time of jobs that the user did not ask for: no work is missing without them.
+    unwanted_ms: int = 0
 
-    def add(self, why: str, task_ms: int = 0, example: str = "") -> None:
+    def add(
+        self, why: str, task_ms: int = 0, example: str = "", *, is_unwanted: bool = False
+    ) -> None:
         """Count one job that is left out."""
         self.num_jobs[why] += 1
         self.task_ms[why] += task_ms
+        self.unwanted_ms += task_ms * is_unwanted
         if example:
             self.examples[why][example] = None
 
@@ -65,6 +72,13 @@ class LeftOut:
     def lost_ms(self) -> int:
         """Task time of the log that is in no job that was kept."""
         return sum(self.task_ms.values())
+
+    @property
+    def factor(self) -> float:
+        """The work that occupied the cores / that of the jobs that are kept."""
+        missing_ms = self.lost_ms - self.unwanted_ms
+        is_much = missing_ms > MUCH_LOST * (self.kept_ms + missing_ms)
+        return 1 + missing_ms / self.kept_ms if is_much and self.kept_ms else 1.0
 
     @property
     def share(self) -> str:
@@ -135,9 +149,14 @@ class CheckedLog:
         is_new = np.any(np.diff(ended, axis=0, prepend=-2), axis=1)
         self.num_ended: Counter[int] = Counter(ended[is_new, 0].tolist())
         # Attempts are in order of launch.
-        ids, first = np.unique(stages, return_index=True)
+        ids, first, of_row = np.unique(stages, return_index=True, return_inverse=True)
         launched_ms = self.tasks.launch_ms[first].tolist()
         self._launched_ms: dict[int, int] = dict(zip(ids.tolist(), launched_ms, strict=True))
+        ended_ms = np.zeros(ids.size, np.int64)
+        np.maximum.at(ended_ms, of_row, self.tasks.launch_ms + self.tasks.busy_ms)
+        self._ended_ms: dict[int, int] = dict(zip(ids.tolist(), ended_ms.tolist(), strict=True))
+        #: Begin and end of jobs that were left out, while which cores worked for them.
+        self.others: list[tuple[int, int]] = []
         self.listed = {info.stage_id for job in log.jobs.values() for info in job.stages}
         #: Tasks of every completed stage; -1 tasks are not known (Spark 1.x).
         self.num_tasks = {
@@ -155,6 +174,28 @@ class CheckedLog:
     def task_ms(self, stages: Iterable[int]) -> int:
         """The time in which cores worked for successful attempts of tasks of these stages."""
         return sum(self._task_ms.get(stage_id, 0) for stage_id in stages)
+
+    def add_other(self, stages: Iterable[int]) -> None:
+        """Note when a job that is left out ran, from the first task on to the last."""
+        ran = [stage_id for stage_id in stages if stage_id in self._launched_ms]
+        if ran:
+            begin_ms = min(self._launched_ms[stage_id] for stage_id in ran)
+            self.others.append((begin_ms, max(self._ended_ms[stage_id] for stage_id in ran)))
+
+    def lost_work(self) -> list[tuple[int, int, int]]:
+        """When stages ran of which ends of tasks are missing, and the time of these tasks.
+
+        They took as long as the others of their stage; where all are missing, one core worked.
+        """
+        found = []
+        for stage_id, lost in self.lost_ends.items():
+            record = self.log.stages[stage_id]
+            begin_ms, end_ms = record.submission_ms, record.completion_ms
+            ended = self.num_ended[stage_id]
+            lost_ms = lost * self._task_ms[stage_id] // ended if ended else end_ms - begin_ms
+            if 0 <= begin_ms < end_ms:
+                found.append((begin_ms, end_ms, lost_ms))
+        return found
 
     @property
     def unlisted_ms(self) -> int:

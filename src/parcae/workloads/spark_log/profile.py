@@ -19,6 +19,7 @@ from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
 from parcae.workloads.job import DriverTime, JobSpec, StageSpec, refined_classes
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples
+from parcae.workloads.spark_log.losses import LeftOut
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -106,6 +107,7 @@ SAME_TASKS_FACTOR = 1.5
 SAME_TASKS_SLACK = 2
 
 Edges = frozenset[tuple[int, int]]
+_NO_END = "had a stage without a successful task in the log"
 
 
 class Profile(NamedTuple):
@@ -161,6 +163,39 @@ def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list
         job = _merged(name if number == 1 else f"{name} ({number})", kept)
         profiles.append(Profile(job, len(cluster), number, len(cluster) - len(kept)))
     return profiles
+
+
+def filled(runs: Sequence[JobRun], left_out: LeftOut) -> list[JobRun]:
+    """The runs, with durations for stages of which the log has no end of any task.
+
+    They are those of the same stage in the nearest run of the same job. A run without such another
+    one is left out.
+    """
+    if not any(stage.is_lost for run in runs for stage in run.stages):
+        return list(runs)
+    kept = []
+    for cluster in _recurring(runs):
+        rows = [(one.run, one.stages) for one in cluster]
+        donors = [
+            [row for row in rows if not row[1][place].is_lost] for place in range(len(rows[0][1]))
+        ]
+        for run, stages in rows:
+            lost = [place for place, stage in enumerate(stages) if stage.is_lost]
+            if not all(donors[place] for place in lost):
+                left_out.add(_NO_END, run.task_ms, run.name)
+                continue
+            for place in lost:
+                nearest = _nearest(donors[place], run.submission_ms)[place]
+                own = stages[place]
+                own.samples = nearest.samples
+                own.replayed_ms = np.resize(nearest.replayed_ms, own.num_tasks)
+                own.is_filled = True
+            kept.append(run)
+    return kept
+
+
+def _nearest(rows: Sequence[tuple[JobRun, list[StageRun]]], time_ms: int) -> list[StageRun]:
+    return min(rows, key=lambda row: abs(row[0].submission_ms - time_ms))[1]
 
 
 def _recurring(runs: Sequence[JobRun]) -> list[list[_OrderedRun]]:
