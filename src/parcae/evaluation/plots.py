@@ -91,13 +91,13 @@ def new_figure(title: str, x: str, y: str) -> Any:
 def set_style(figure: Figure, title: str, height_px: int) -> None:
     """Give a chart the style of the reports."""
     # A phone has room for lines of this length.
-    text = "<br>".join(wrap(title, 50))
+    lines = wrap(title, 50, break_long_words=False)
     figure.update_layout(
-        title={"text": text, "font": {"size": 14}, "x": 0, "xref": "container"},
+        title={"text": "<br>".join(lines), "font.size": 14, "x": 0, "xref": "container"},
         template="plotly_white",
         font={"family": _FONT, "color": "#1d232a"},
         height=height_px,
-        margin={"l": 58, "r": 12, "t": 42, "b": 45},
+        margin={"l": 58, "r": 12, "t": 24 + 18 * len(lines), "b": 45},
     )
 
 
