@@ -122,6 +122,41 @@ def test_a_short_query_does_not_wait_for_a_long_one(machine: Machine, policy: Pa
     assert machine.complaints() == []
 
 
+def test_a_file_switches_the_order_on_and_off_while_spark_runs(
+    machine: Machine, policy: Path, tmp_path: Path
+) -> None:
+    control, trace = tmp_path / "control.json", tmp_path / "trace.jsonl"
+
+    def switched(mode: str, *, gains: bool) -> bool:
+        before = len(machine.said())
+        control.write_text(f'{{"mode": "{mode}"}}')
+        wait_until(lambda: bool(_new_lines(machine, before, f"parcae: the mode is {mode} by")))
+        written = trace.stat().st_size
+        gained_s = queries.run_both()
+        assert (gained_s > 0.3 * _ALONE_S) == gains, (mode, gained_s)
+        return trace.stat().st_size > written
+
+    settings = {
+        "spark_parcae_mode": "observe",
+        "spark_parcae_control": control,
+        "spark_parcae_controlMs": 100,
+        "spark_parcae_trace": trace,
+    }
+    before = len(machine.said())
+    with application(machine, policy, **settings) as queries:
+        assert queries.run_both() < 0.3 * _ALONE_S
+        assert '"short"' in trace.read_text()
+        assert switched("on", gains=True)
+        assert not switched("off", gains=False)
+        control.write_text('{"mode": "on", "weigths": {}}')
+        wait_until(lambda: bool(_new_lines(machine, before, "unknown fields (weigths)")))
+        assert queries.run_both() < 0.3 * _ALONE_S
+        assert switched("observe", gains=False)
+    (line,) = _new_lines(machine, before, "parcae: observe, srpt by")
+    assert line.startswith("WARN")
+    assert machine.complaints() == []
+
+
 def test_the_tuned_rule_with_its_guard_does_the_same(machine: Machine, tmp_path: Path) -> None:
     write_policy(export_policy("tuned+guard:1.5", _WORKLOAD), tmp_path / "policy.json")
     before = len(machine.said())

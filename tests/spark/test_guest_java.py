@@ -138,3 +138,10 @@ def test_pools_and_priorities_hold_under_an_order(
     )
     assert ("ok pools keep their shares" in said) == keeps_pools
     assert "ok priorities go first" in said
+
+
+def test_the_mode_follows_a_file_and_a_wrong_one_changes_nothing(
+    class_path: str, tmp_path: Path
+) -> None:
+    said = run_java(class_path, "guest.ControlTest", tmp_path)
+    assert "ok a file that comes, changes and is torn" in said

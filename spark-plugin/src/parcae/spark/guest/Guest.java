@@ -5,6 +5,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.spark.SparkConf;
@@ -54,6 +55,8 @@ public final class Guest implements DriverPlugin {
   private volatile boolean isWorking = true; // false for good after the first error
   private volatile Order order = Order.NONE;
   private volatile boolean mayLimit;
+  private Control control;
+  private volatile Control.Mode mode = Control.Mode.ON;
   private volatile boolean hasWrongPriority; // the log says so once
 
   /** Takes the name of the plugin in `spark.plugins`. */
@@ -74,6 +77,7 @@ public final class Guest implements DriverPlugin {
       hideFromExecutors(conf);
       int taskCores = Math.max(1, conf.getInt("spark.task.cpus", 1));
       trace = new Trace(conf.get(TRACE, ""));
+      control = new Control(conf, sparkContext.hadoopConfiguration());
       List<Follower> followers = followers(conf);
       GuestListener listener =
           new GuestListener(this, context, followers, conf.get(JOB_KEY, ""), taskCores);
@@ -81,6 +85,7 @@ public final class Guest implements DriverPlugin {
       if (planning != null) {
         planning.start();
       }
+      control.start(this::setMode);
     });
     return Collections.emptyMap();
   }
@@ -95,6 +100,9 @@ public final class Guest implements DriverPlugin {
 
   @Override
   public void shutdown() {
+    if (control != null) {
+      control.stop();
+    }
     if (planning != null) {
       planning.stop();
     }
@@ -162,8 +170,12 @@ public final class Guest implements DriverPlugin {
       if (hadLimits) {
         offerAgain();
       }
-      executors.granted(orders.executors);
-      trace.write(orders.order, key -> null);
+      if (mode == Control.Mode.ON) {
+        executors.granted(orders.executors);
+      }
+      if (isShown()) {
+        trace.write(orders.order, key -> null);
+      }
     }
 
     @Override
@@ -197,8 +209,34 @@ public final class Guest implements DriverPlugin {
     return isWorking;
   }
 
-  /** The order in force: the service's while it is recent enough, else that of the policy file. */
+  /** Takes another mode, which holds from Spark's next offer round on. */
+  private void setMode(Control.Mode next, String source) {
+    Control.Mode before = mode;
+    mode = next;
+    if (next != before) {
+      LOG.warn("parcae: the mode is {} by {}", next.name().toLowerCase(Locale.ROOT), source);
+      if (next != Control.Mode.ON && executors != null) {
+        executors.left();
+      }
+      if (planning != null) {
+        planning.dueNow();
+      }
+      offerAgain();
+    }
+  }
+
+  /** Whether the trace shows orders, in force or not. */
+  boolean isShown() {
+    return mode != Control.Mode.OFF;
+  }
+
+  /** The order in force; none unless the mode is on. */
   Order order() {
+    return mode == Control.Mode.ON ? plannedOrder() : Order.NONE;
+  }
+
+  /** The service's order while it is recent enough, else that of the policy file. */
+  Order plannedOrder() {
     if (!isWorking) {
       return Order.NONE;
     }
@@ -321,8 +359,9 @@ public final class Guest implements DriverPlugin {
       field.set(target, builder);
     }
     scheduler = target;
-    LOG.info(
-        "parcae: on, {}; {}the scheduler mode {} decides ties",
+    LOG.warn( // at this level, so that it is found among thousands of lines
+        "parcae: {}, {}; {}the scheduler mode {} decides ties",
+        mode.name().toLowerCase(Locale.ROOT),
         plannedBy(),
         keepsPools ? "pools keep their weights and minimum shares; " : "",
         root.schedulingMode());

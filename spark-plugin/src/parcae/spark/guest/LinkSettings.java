@@ -59,7 +59,7 @@ final class LinkSettings {
     throw new PolicyException(SERVICE + " is \"" + service + "\"; set it to HOST:PORT");
   }
 
-  private static long milliseconds(SparkConf conf, String name, int defaultMs)
+  static long milliseconds(SparkConf conf, String name, int defaultMs)
       throws PolicyException {
     String text = conf.get(name, String.valueOf(defaultMs));
     if (!text.matches("[0-9]{1,9}") || Integer.parseInt(text) < MIN_MS) {

@@ -50,7 +50,7 @@ final class Planning implements Follower {
           dueBy(System.nanoTime() + (order.wakeMs() - planner.clockMs()) * MS_IN_NS);
         }
         guest.setOrder(order);
-        if (guest.order() == order) { // else the service orders
+        if (guest.isShown() && guest.plannedOrder() == order) { // else the service orders
           trace.write(order, planner::labelOf);
         }
       }

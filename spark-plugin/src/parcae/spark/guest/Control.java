@@ -1,0 +1,185 @@
+package parcae.spark.guest;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.URI;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.Locale;
+import java.util.TreeSet;
+import java.util.function.BiConsumer;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.SparkConf;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The mode of the plugin: from the settings and, while Spark runs, from a small JSON file that is
+ * read again and again.
+ *
+ * <p>A file that cannot be read or understood changes nothing, and the log says so once.
+ */
+final class Control {
+  private static final Logger LOG = LoggerFactory.getLogger(Control.class);
+  private static final String MODE = "spark.parcae.mode";
+  private static final String FILE = "spark.parcae.control";
+  private static final String EVERY = "spark.parcae.controlMs";
+  private static final String FIELD = "mode";
+  private static final int EVERY_MS = 2_000;
+  private static final int MOST_BYTES = 1 << 20;
+  private static final ObjectMapper JSON =
+      new ObjectMapper().enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
+
+  /** What the plugin does with its orders. */
+  enum Mode {
+    /** None applies. What they need is kept up to date, so that switching on needs no time. */
+    OFF,
+    /** None applies; the trace has them. */
+    OBSERVE,
+    /** They apply. */
+    ON;
+
+    private static Mode of(String text, String where) throws PolicyException {
+      for (Mode mode : values()) {
+        if (mode.name().toLowerCase(Locale.ROOT).equals(text)) {
+          return mode;
+        }
+      }
+      throw new PolicyException(where + " is \"" + text + "\"; set it to observe, on or off");
+    }
+  }
+
+  private final String file;
+  private final long everyMs;
+  private final Mode configured;
+  private final Configuration hadoop;
+  private byte[] content = {};
+  private String problem = "";
+  private Mode mode;
+  private boolean isStopped;
+
+  /**
+   * Reads the settings.
+   *
+   * @throws PolicyException a setting is not valid
+   */
+  Control(SparkConf conf, Configuration hadoop) throws PolicyException {
+    this.hadoop = hadoop;
+    file = conf.get(FILE, "");
+    configured = Mode.of(conf.get(MODE, "on"), MODE);
+    mode = configured;
+    everyMs = LinkSettings.milliseconds(conf, EVERY, EVERY_MS);
+  }
+
+  /** Gives the handler the mode and its source, and on a separate thread each change from now on. */
+  void start(BiConsumer<Mode, String> handler) {
+    handler.accept(mode, MODE);
+    if (!file.isEmpty()) {
+      follow(handler);
+      Thread thread = new Thread(() -> {
+        while (await()) {
+          follow(handler);
+        }
+      }, "parcae-control");
+      thread.setDaemon(true);
+      thread.start();
+    }
+  }
+
+  /** Ends the thread. */
+  synchronized void stop() {
+    isStopped = true;
+    notifyAll();
+  }
+
+  private synchronized boolean await() {
+    try {
+      if (!isStopped) {
+        wait(everyMs);
+      }
+    } catch (InterruptedException error) {
+      isStopped = true;
+    }
+    return !isStopped;
+  }
+
+  /** Reads the file, and hands the mode over if it is another one. */
+  private void follow(BiConsumer<Mode, String> handler) {
+    try {
+      byte[] read = read();
+      if (!Arrays.equals(read, content)) {
+        content = read;
+        Mode wanted = understand(read);
+        problem = "";
+        if (wanted != mode) {
+          mode = wanted;
+          handler.accept(wanted, file);
+        }
+      }
+    } catch (PolicyException error) {
+      complain(error.getMessage());
+    } catch (IOException | RuntimeException error) {
+      content = new byte[0]; // what was wrong is read anew once the file can be read again
+      complain(FILE + " " + file + " cannot be read (" + error + ")");
+    }
+  }
+
+  private void complain(String what) {
+    if (!what.equals(problem)) {
+      problem = what;
+      LOG.warn("parcae: {}: the mode stays", what.replaceAll("\\s+", " "));
+    }
+  }
+
+  private byte[] read() throws IOException {
+    String scheme = URI.create(file.replace(" ", "%20")).getScheme();
+    if (scheme == null) {
+      // Hadoop's local files have check sums beside them, which other programs do not write.
+      return first(Files.newInputStream(Path.of(file)));
+    }
+    org.apache.hadoop.fs.Path path = new org.apache.hadoop.fs.Path(file);
+    return first(path.getFileSystem(hadoop).open(path));
+  }
+
+  private static byte[] first(InputStream stream) throws IOException {
+    try (InputStream opened = stream) {
+      return opened.readNBytes(MOST_BYTES);
+    }
+  }
+
+  private Mode understand(byte[] bytes) throws PolicyException {
+    JsonNode root;
+    try {
+      root = JSON.readTree(bytes);
+    } catch (IOException error) {
+      String why = error instanceof JsonProcessingException
+          ? ((JsonProcessingException) error).getOriginalMessage()
+          : error.toString();
+      throw refusal("is not JSON (" + why + ")");
+    }
+    if (!root.isObject()) {
+      throw refusal("is no JSON object");
+    }
+    TreeSet<String> unknown = new TreeSet<>();
+    for (Iterator<String> names = root.fieldNames(); names.hasNext(); ) {
+      unknown.add(names.next());
+    }
+    unknown.remove(FIELD);
+    if (!unknown.isEmpty()) {
+      throw refusal("has unknown fields (" + String.join(", ", unknown) + "); known is " + FIELD);
+    }
+    return root.has(FIELD)
+        ? Mode.of(root.path(FIELD).asText(), FILE + " " + file + ": " + FIELD)
+        : configured;
+  }
+
+  private PolicyException refusal(String what) {
+    return new PolicyException(FILE + " " + file + " " + what);
+  }
+}

@@ -1,0 +1,72 @@
+package parcae.spark.guest;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.SparkConf;
+import parcae.spark.Check;
+
+/** Modes of a control file in a folder (the argument), which is replaced while it is read. */
+final class ControlTest {
+  private static final LinkedBlockingQueue<String> HEARD = new LinkedBlockingQueue<>();
+
+  private ControlTest() {}
+
+  private static SparkConf settings(Object file, String mode) {
+    return new SparkConf(false)
+        .set("spark.parcae.control", file.toString())
+        .set("spark.parcae.mode", mode)
+        .set("spark.parcae.controlMs", "100");
+  }
+
+  private static String heard() throws InterruptedException {
+    return HEARD.poll(30, TimeUnit.SECONDS);
+  }
+
+  private static void write(Path file, String text) throws Exception {
+    Path made = Files.writeString(file.resolveSibling("made"), text);
+    Files.move(made, file, java.nio.file.StandardCopyOption.ATOMIC_MOVE);
+  }
+
+  public static void main(String[] args) throws Exception {
+    Path file = Path.of(args[0]).resolve("control file.json");
+    Check.test("a file that comes, changes and is torn", () -> {
+      Control control = new Control(settings(file, "observe"), new Configuration());
+      control.start((mode, source) -> HEARD.add(mode + " by " + source));
+      Check.same(heard(), "OBSERVE by spark.parcae.mode", "the setting");
+      write(file, "{\"mode\": \"on\"}");
+      Check.same(heard(), "ON by " + file, "the file");
+      for (String wrong : new String[] {
+          "{\"mode\": \"of", "[]", "{\"mode\": \"On\"}", "{\"mod\": \"off\"}", ""}) {
+        write(file, wrong);
+        Check.that(HEARD.poll(300, TimeUnit.MILLISECONDS) == null, "changes nothing: " + wrong);
+      }
+      write(file, "{\"mode\": \"off\"}");
+      Check.same(heard(), "OFF by " + file, "the file is right again");
+      write(file, "{}");
+      Check.same(heard(), "OBSERVE by " + file, "without a mode, that of the setting");
+      Files.delete(file);
+      Check.that(HEARD.poll(300, TimeUnit.MILLISECONDS) == null, "a file that is gone");
+      control.stop();
+    });
+    Check.test("addresses of Hadoop", () -> {
+      Control control = new Control(settings("file:" + args[0] + "/h", "on"), new Configuration());
+      control.start((mode, source) -> HEARD.add(mode.name()));
+      Check.same(heard(), "ON", "the setting");
+      write(Path.of(args[0]).resolve("h"), "{\"mode\": \"off\"}");
+      Check.same(heard(), "OFF", "the file");
+      control.stop();
+    });
+    Check.test("wrong settings", () -> {
+      try {
+        new Control(settings("", "no"), new Configuration());
+        throw new AssertionError("was not refused");
+      } catch (PolicyException error) {
+        Check.that(error.getMessage().contains("spark.parcae.mode is \"no\""), error.getMessage());
+      }
+    });
+    Check.done();
+  }
+}
