@@ -64,7 +64,8 @@ def _watched_pipe() -> int:
                 time.sleep(_GRACE_S)
                 # Whoever writes a file handles signals afterwards. A command that has heard the
                 # signal waits for its threads.
-                has_to = not heard_s or (_heard_s[-1] is heard_s and _is_compiling())
+                is_same = _heard_s[-1] is heard_s
+                has_to = is_same and (not heard_s or _is_compiling())
                 if has_to and signal.getsignal(signal.SIGTERM) is _terminate:
                     os.write(2, b"parcae: interrupted\n")
                     leave(number[0], None)
