@@ -16,6 +16,7 @@ from rich.text import Text
 from parcae.base.texts import printable, s_from_ms, seconds_text
 from parcae.evaluation.log_check import ReplayedLog
 from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
+from parcae.workloads.workload import WORK_FACTOR
 
 #: Number of jobs that the description of a workload lists by name.
 _LARGEST = 15
@@ -26,6 +27,7 @@ _LOGGED = {
     CAN_GAIN: "can an order gain?",
     CORES_IN_LOGS: "cores in the logs",
     ARRIVALS_IN_LOGS: "arrivals in the logs",
+    WORK_FACTOR: "all work in the logs / work of the jobs",
 }
 #: Terminal width, in characters, that is larger than any table needs.
 _UNBOUNDED = 10_000
