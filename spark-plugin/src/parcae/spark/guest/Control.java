@@ -77,7 +77,7 @@ final class Control {
     everyMs = LinkSettings.milliseconds(conf, EVERY, EVERY_MS);
   }
 
-  /** Gives the handler the mode and its source, and on a separate thread each change from now on. */
+  /** Gives the handler the mode and its source now, and each change on a separate thread. */
   void start(BiConsumer<Mode, String> handler) {
     handler.accept(mode, MODE);
     if (!file.isEmpty()) {
