@@ -62,6 +62,9 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
   /** A job of the query has listed its stages. */
   abstract void extended(Q query, List<Integer> stages);
 
+  /** A stage of the query is submitted, or a task of it has started or ended. */
+  void served(Q query) {}
+
   /** A query has ended. */
   abstract void ended(Q query);
 
@@ -155,6 +158,7 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     Q query = queryOfStage.get(stage);
     if (query != null) {
       query.submitted(stage, attempt, tasks);
+      served(query);
     }
   }
 
@@ -171,6 +175,7 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     Q query = queryOfStage.get(stage);
     if (query != null) {
       query.taskStarted(stage, attempt);
+      served(query);
     }
   }
 
@@ -179,8 +184,10 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     Q query = queryOfStage.get(stage);
     if (query != null && isSuccess) {
       query.taskSucceeded(stage, attempt, tookMs);
+      served(query);
     } else if (query != null) {
       query.taskFailed(stage, attempt);
+      served(query);
     }
   }
 

@@ -1,5 +1,6 @@
 package parcae.spark.guest;
 
+import com.codahale.metrics.Counter;
 import java.lang.reflect.Field;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -55,6 +56,7 @@ public final class Guest implements DriverPlugin {
   private volatile boolean isWorking = true; // false for good after the first error
   private volatile Order order = Order.NONE;
   private volatile boolean mayLimit;
+  private final Metrics metrics = new Metrics();
   private Control control;
   private volatile Control.Mode mode = Control.Mode.ON;
   private volatile boolean hasWrongPriority; // the log says so once
@@ -73,6 +75,7 @@ public final class Guest implements DriverPlugin {
   public Map<String, String> init(SparkContext sparkContext, PluginContext pluginContext) {
     attempt("the start", () -> {
       context = sparkContext;
+      metrics.register(pluginContext.metricRegistry(), this);
       SparkConf conf = sparkContext.conf();
       hideFromExecutors(conf);
       int taskCores = Math.max(1, conf.getInt("spark.task.cpus", 1));
@@ -136,7 +139,8 @@ public final class Guest implements DriverPlugin {
     }
     if (!file.isEmpty()) {
       policy = Policy.read(Path.of(file));
-      planning = new Planning(this, new Planner(policy, Guest::nowMs), trace);
+      Planner planner = new Planner(policy, Guest::nowMs).watchedBy(metrics::ended);
+      planning = new Planning(this, planner, trace, metrics);
       followers.add(planning);
     }
     return followers;
@@ -222,6 +226,33 @@ public final class Guest implements DriverPlugin {
         planning.dueNow();
       }
       offerAgain();
+    }
+  }
+
+  /** What the metric `mode` shows. */
+  int modeNumber() {
+    return isWorking ? mode.ordinal() : Metrics.FAILED;
+  }
+
+  /** The open queries; none if the service alone plans. */
+  List<QueryView> openQueries() {
+    return planning == null ? List.of() : planning.openQueries();
+  }
+
+  /** How many events Spark has dropped because the plugin's queue of events was full. */
+  long numDroppedEvents() {
+    Counter counter = context.listenerBus().metrics().metricRegistry().getCounters()
+        .get("queue." + QUEUE + ".numDroppedEvents");
+    return counter == null ? 0 : counter.getCount();
+  }
+
+  /** Counts events that Spark dropped and the plugin made up for; the log says so once. */
+  void repaired(int events) {
+    if (metrics.repaired(events) == 0) {
+      LOG.warn(
+          "parcae: Spark drops events, and the plugin takes from stages and jobs what they would"
+              + " have said; a larger {} loses none",
+          "spark.scheduler.listenerbus.eventqueue." + QUEUE + ".capacity");
     }
   }
 

@@ -15,6 +15,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.Success$;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskKilled;
+import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.resource.ResourceProfile;
 import org.apache.spark.resource.TaskResourceRequest;
 import org.apache.spark.scheduler.JobSucceeded$;
@@ -57,7 +58,7 @@ final class GuestListener extends SparkListener {
   private final Map<Integer, Integer> taskCoresOfProfile = new HashMap<>();
   private final Map<String, Integer> tasksOfExecutor = new HashMap<>();
   private final LostEnds jobs = new LostEnds();
-  private final Map<Integer, Integer> jobOfStage = new HashMap<>();
+  private final TaskEnds tasks = new TaskEnds();
   private final LostEnds executions = new LostEnds();
   /** What Spark's user interface calls the open SQL executions: the user's text or a call site. */
   private final Map<String, String> descriptions = new HashMap<>();
@@ -133,7 +134,7 @@ final class GuestListener extends SparkListener {
       reportLostEnds();
       jobs.started(event.jobId());
       Follower.StartedJob job = started(event);
-      job.stages.forEach(stage -> jobOfStage.put(stage.id, job.id));
+      job.stages.forEach(stage -> tasks.listed(job.id, stage.id, stage.tasks));
       notifyFollowers(follower -> follower.jobStarted(job));
     });
   }
@@ -143,7 +144,7 @@ final class GuestListener extends SparkListener {
     guest.attempt("noting the end of a job", () -> {
       reportLostEnds();
       jobs.ended(event.jobId());
-      jobOfStage.values().removeIf(job -> job == event.jobId());
+      tasks.jobEnded(event.jobId());
       boolean isSuccess = event.jobResult() == JobSucceeded$.MODULE$;
       notifyFollowers(follower -> follower.jobEnded(event.jobId(), isSuccess));
     });
@@ -156,9 +157,36 @@ final class GuestListener extends SparkListener {
       seen(info.stageId());
       reportLostEnds();
       int attempt = info.attemptNumber();
+      tasks.submitted(info.stageId(), attempt);
       notifyFollowers(follower ->
           follower.stageSubmitted(info.stageId(), attempt, info.numTasks()));
     });
+  }
+
+  /** Makes up for the event of an attempt that was dropped, as the attempt has sent another. */
+  private void submitIfUnknown(int stage, int attempt, int numTasks) {
+    if (tasks.submitted(stage, attempt)) {
+      guest.repaired(1);
+      notifyFollowers(follower -> follower.stageSubmitted(stage, attempt, numTasks));
+    }
+  }
+
+  /** Makes up for the ends of tasks that were dropped: a stage that completes has run them all. */
+  private void endMissingTasks(StageInfo info) {
+    int stage = info.stageId();
+    int attempt = info.attemptNumber();
+    submitIfUnknown(stage, attempt, info.numTasks());
+    int missing = tasks.missing(stage, info.numTasks());
+    if (missing > 0) {
+      guest.repaired(missing);
+      TaskMetrics all = info.taskMetrics(); // which Spark adds up without events
+      double eachMs = all == null
+          ? 0
+          : (double) (all.executorRunTime() + all.executorDeserializeTime()) / info.numTasks();
+      for (int i = 0; i < missing; i++) {
+        notifyFollowers(follower -> follower.taskEnded(stage, attempt, true, eachMs));
+      }
+    }
   }
 
   @Override
@@ -168,6 +196,7 @@ final class GuestListener extends SparkListener {
         return; // another attempt follows, or the end of the job
       }
       int stage = event.stageInfo().stageId();
+      endMissingTasks(event.stageInfo());
       notifyFollowers(follower -> follower.stageCompleted(stage));
     });
   }
@@ -178,8 +207,12 @@ final class GuestListener extends SparkListener {
       return; // a copy of a task that runs
     }
     guest.attempt("noting the start of a task", () -> {
-      seen(event.stageId());
-      notifyFollowers(follower -> follower.taskStarted(event.stageId(), event.stageAttemptId()));
+      int stage = event.stageId();
+      seen(stage);
+      if (tasks.jobOf(stage) != null) {
+        submitIfUnknown(stage, event.stageAttemptId(), tasks.listedTasks(stage));
+      }
+      notifyFollowers(follower -> follower.taskStarted(stage, event.stageAttemptId()));
     });
   }
 
@@ -187,13 +220,18 @@ final class GuestListener extends SparkListener {
   public void onTaskEnd(SparkListenerTaskEnd event) {
     guest.attempt("noting the end of a task", () -> {
       seen(event.stageId());
+      int partition = event.taskInfo().partitionId();
       if (event.reason() == Resubmitted$.MODULE$) { // its executor is lost, and its output with it
+        tasks.lost(event.stageId(), partition);
         notifyFollowers(follower -> follower.taskLost(event.stageId(), event.stageAttemptId()));
         return;
       }
       boolean isSuccess = event.reason() == Success$.MODULE$;
       if (!isSuccess && (event.taskInfo().speculative() || isLateCopy(event.reason()))) {
         return; // the task's other copy runs on, or has succeeded
+      }
+      if (isSuccess) {
+        tasks.succeeded(event.stageId(), partition);
       }
       double tookMs = isSuccess ? event.taskInfo().duration() : 0;
       int attempt = event.stageAttemptId();
@@ -235,7 +273,7 @@ final class GuestListener extends SparkListener {
    * lag behind, or may have lost the start of the job.
    */
   private void seen(int stage) {
-    Integer job = jobOfStage.get(stage);
+    Integer job = tasks.jobOf(stage);
     if (job != null) {
       jobs.seen(job);
     }
@@ -255,10 +293,12 @@ final class GuestListener extends SparkListener {
       active.add((long) job);
     }
     for (long job : jobs.findLost(active::contains)) {
-      jobOfStage.values().removeIf(each -> each == job);
+      guest.repaired(1);
+      tasks.jobEnded((int) job);
       notifyFollowers(follower -> follower.jobEnded((int) job, false));
     }
     for (long each : executions.findLost(id -> SQLExecution.getQueryExecution(id) != null)) {
+      guest.repaired(1);
       descriptions.remove(String.valueOf(each));
       notifyFollowers(follower -> follower.executionEnded(String.valueOf(each), true));
     }
@@ -270,7 +310,9 @@ final class GuestListener extends SparkListener {
 
   /** Drops the executors that Spark no longer has. It has one before the event of its start. */
   void keepExecutors(Collection<String> present) {
+    int before = tasksOfExecutor.size();
     if (tasksOfExecutor.keySet().retainAll(present)) {
+      guest.repaired(before - tasksOfExecutor.size());
       notifyFollowers(follower -> follower.coresChanged(cores()));
     }
   }

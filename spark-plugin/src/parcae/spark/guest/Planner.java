@@ -14,6 +14,7 @@ import java.util.function.LongSupplier;
 final class Planner extends Following<Query> {
   private final Policy policy;
   private final LongSupplier clock;
+  private Ended watcher = (expectedMs, workMs) -> { };
   private final Learned learned = new Learned();
   private final List<Query> arrivals = new ArrayList<>(); // since the last plan
   /** The queries that arrived last, including ended ones. */
@@ -21,10 +22,22 @@ final class Planner extends Following<Query> {
   private final FairRun fairRun = new FairRun();
   private int cores = 1;
 
+  /** Hears of every query that has ended well. */
+  interface Ended {
+    /** The work that was expected when the query arrived, and the true one, in ms of one core. */
+    void ended(double expectedMs, double workMs);
+  }
+
   /** Plans by a policy; the clock gives ms and never runs backwards. */
   Planner(Policy policy, LongSupplier clock) {
     this.policy = policy;
     this.clock = clock;
+  }
+
+  /** Sets who hears of queries that end. */
+  Planner watchedBy(Ended newWatcher) {
+    watcher = newWatcher;
+    return this;
   }
 
   @Override
@@ -79,8 +92,15 @@ final class Planner extends Following<Query> {
   }
 
   @Override
-  void extended(Query query, List<Integer> stages) {
-    // `Query.listed` has added them
+  void extended(Query query, List<Integer> stages) { // `Query.listed` has added them
+    if (query.expectedMs == Query.NOT_YET) {
+      query.expectedMs = Estimates.remainingMs(query);
+    }
+  }
+
+  @Override
+  void served(Query query) {
+    query.servedMs = clockMs();
   }
 
   @Override
@@ -89,6 +109,7 @@ final class Planner extends Following<Query> {
     Profile run = query.run();
     if (run != null) {
       query.names().forEach(name -> learned.observe(name, run));
+      watcher.ended(query.expectedMs, run.workMs);
     }
   }
 
@@ -106,6 +127,13 @@ final class Planner extends Following<Query> {
   /** How many queries are open. */
   int numOpen() {
     return queries().size();
+  }
+
+  /** The open queries, in order of arrival. */
+  List<QueryView> openQueries() {
+    List<QueryView> views = new ArrayList<>();
+    queries().forEach((key, query) -> views.add(new QueryView(key, query, clockMs())));
+    return views;
   }
 
   /** Computes the order that applies from now on. */

@@ -1,5 +1,7 @@
 package parcae.spark.guest;
 
+import java.util.List;
+
 /**
  * Plans by a policy file, without a service.
  *
@@ -14,15 +16,17 @@ final class Planning implements Follower {
   private final Guest guest;
   private final Planner planner;
   private final Trace trace;
+  private final Metrics metrics;
   private boolean isStopped;
   private boolean isDue; // plan now
   private boolean hasTime; // plan at `dueNs`
   private long dueNs;
 
-  Planning(Guest guest, Planner planner, Trace trace) {
+  Planning(Guest guest, Planner planner, Trace trace, Metrics metrics) {
     this.guest = guest;
     this.planner = planner;
     this.trace = trace;
+    this.metrics = metrics;
   }
 
   /** Starts the thread. */
@@ -41,11 +45,13 @@ final class Planning implements Follower {
 
   private void planRepeatedly() throws InterruptedException {
     while (awaitDue()) {
-      long startNs = System.nanoTime();
+      long startNs;
       synchronized (this) {
+        startNs = System.nanoTime();
         isDue = false;
         hasTime = false;
         Order order = planner.plan();
+        metrics.planned(System.nanoTime() - startNs);
         if (order.wakeMs() != Order.NOT_YET) {
           dueBy(System.nanoTime() + (order.wakeMs() - planner.clockMs()) * MS_IN_NS);
         }
@@ -69,6 +75,11 @@ final class Planning implements Follower {
       wait(1 + leftNs / MS_IN_NS);
     }
     return false;
+  }
+
+  /** The open queries, in order of arrival. */
+  synchronized List<QueryView> openQueries() {
+    return planner.openQueries();
   }
 
   /** Makes the thread plan now. */

@@ -16,6 +16,8 @@ import java.util.Set;
  * not run are removed. Only one thread may use a query at a time.
  */
 final class Query implements Following.OpenQuery {
+  /** In place of the expected work, before the first stages are listed. */
+  static final double NOT_YET = -1;
   private static final int MAX_REMEMBERED = 1_000; // stages of a learned profile
 
   private final List<String> names;
@@ -31,6 +33,10 @@ final class Query implements Following.OpenQuery {
 
   final long arrivalMs;
   boolean isComplete;
+
+  // What is watched; see `QueryView`.
+  long servedMs; // when a stage was submitted, or a task started or ended, for the last time
+  double expectedMs = NOT_YET; // the work that was expected at first
 
   // The query in the virtual run; see `FairRun`.
   boolean hasJoined;
@@ -64,6 +70,7 @@ final class Query implements Following.OpenQuery {
   Query(List<String> names, Profile profile, double guessMs, long arrivalMs) {
     this.names = names;
     this.arrivalMs = arrivalMs;
+    servedMs = arrivalMs;
     hasProfile = profile != null;
     otherTaskMs = hasProfile ? profile.taskMs : guessMs;
     if (hasProfile) {

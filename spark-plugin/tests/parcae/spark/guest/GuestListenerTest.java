@@ -160,6 +160,33 @@ final class GuestListenerTest {
     Check.same(ends.findLost(id -> false), List.of(1L), "until it sends none");
   }
 
+  private static void lostTasks() {
+    GuestListenerTest one = new GuestListenerTest("");
+    Seq<StageInfo> infos = GuestListenerTest.<StageInfo>none().$colon$colon(stage(0));
+    one.listener.onJobStart(new SparkListenerJobStart(7, 0, infos, new Properties()));
+    one.heard.clear();
+    one.start(false);
+    one.start(false);
+    Check.same(
+        one.heard, List.of("stageSubmitted", "taskStarted", "taskStarted"), "a stage that runs");
+    one.heard.clear();
+    one.end(false, Success$.MODULE$);
+    one.end(false, Success$.MODULE$); // the same task again
+    one.listener.onStageCompleted(new SparkListenerStageCompleted(stage(0)));
+    Check.same(
+        one.heard,
+        List.of("taskEnded true", "taskEnded true", "taskEnded true", "stageCompleted"),
+        "one of two tasks has ended without an event");
+    one.heard.clear();
+    one.listener.onJobStart(new SparkListenerJobStart(8, 0, infos, new Properties()));
+    one.heard.clear();
+    one.listener.onStageCompleted(new SparkListenerStageCompleted(stage(0)));
+    Check.same(
+        one.heard,
+        List.of("stageSubmitted", "taskEnded true", "taskEnded true", "stageCompleted"),
+        "only the end of a stage has come");
+  }
+
   private static void lostExecutors() {
     GuestListenerTest one = new GuestListenerTest("");
     for (String id : List.of("1", "2")) {
@@ -196,6 +223,7 @@ final class GuestListenerTest {
     Check.test("names and the setting", GuestListenerTest::settings);
     Check.test("attempts of stages that fail", GuestListenerTest::failedStages);
     Check.test("executors that were lost", GuestListenerTest::lostExecutors);
+    Check.test("tasks whose events were lost", GuestListenerTest::lostTasks);
     Check.test("resource profiles", GuestListenerTest::profiles);
     Check.test("ends that were lost", GuestListenerTest::lostEnds);
     Check.done();

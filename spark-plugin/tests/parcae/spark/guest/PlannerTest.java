@@ -282,11 +282,47 @@ final class PlannerTest {
     Check.same(query.rows().get(0).tasks, 1, "tasks of an attempt with nothing to run");
   }
 
+  /** What metrics and page show of an open query. */
+  private static void views(Policy policy) {
+    long[] nowMs = {0};
+    double[] ended = new double[2];
+    Planner planner = new Planner(policy, () -> nowMs[0]).watchedBy((expectedMs, workMs) -> {
+      ended[0] = expectedMs;
+      ended[1] = workMs;
+    });
+    planner.jobStarted(new Follower.StartedJob(
+        7, "job 7", null, List.of("nobody knows"), "a call site", List.of(stage(1, 3))));
+    double eachMs = policy.guessMs();
+    nowMs[0] = 100;
+    Check.same(planner.openQueries().get(0).waitedMs, 0L, "without a task to start");
+    planner.stageSubmitted(1, 0, 3);
+    nowMs[0] = 350;
+    QueryView waiting = planner.openQueries().get(0);
+    Check.same(waiting.key + " " + waiting.label.name, "job 7 nobody knows", "key and name");
+    Check.same(List.of(waiting.ageMs, waiting.waitedMs), List.of(350L, 250L), "age and wait");
+    Check.same(List.of(waiting.running, waiting.toStart), List.of(0, 3), "tasks");
+    planner.taskStarted(1, 0);
+    QueryView running = planner.openQueries().get(0);
+    Check.same(List.of(running.running, running.toStart), List.of(1, 2), "tasks, one runs");
+    Check.same(running.waitedMs, 0L, "a wait while a task runs");
+    nowMs[0] = 400;
+    planner.taskEnded(1, 0, true, 50);
+    nowMs[0] = 500;
+    QueryView again = planner.openQueries().get(0);
+    Check.same(again.waitedMs, 100L, "a wait between its tasks");
+    Check.same(again.doneMs, 50.0, "work done");
+    Check.that(again.leftMs > 0 && again.leftMs < 3 * eachMs, "work left: " + again.leftMs);
+    planner.jobEnded(7, true);
+    Check.same(planner.openQueries().size(), 0, "open queries");
+    Check.same(ended[0], 3 * eachMs, "the work that was expected");
+    Check.same(ended[1], 50.0, "the work that it was");
+  }
+
   /** The thread plans after an event, and again at the order's wake-up time without an event. */
   private static void wakeUps(Policy probing) throws Exception {
     Guest guest = new Guest("a.Plugin");
-    Planning planning = new Planning(
-        guest, new Planner(probing, () -> System.nanoTime() / 1_000_000), new Trace(""));
+    Planner planner = new Planner(probing, () -> System.nanoTime() / 1_000_000);
+    Planning planning = new Planning(guest, planner, new Trace(""), new Metrics());
     planning.start();
     Check.that(guest.order() == Order.NONE, "an order before any event");
     List<String> names = List.of("small");
@@ -317,6 +353,7 @@ final class PlannerTest {
     Check.test("SQL executions", PlannerTest::executions);
     Policy probing = read(cases.get(cases.size() - 1).path("policy"));
     Check.test("many queries", () -> manyQueries(probing));
+    Check.test("what is seen of open queries", () -> views(policy));
     Check.test("times to wake", () -> wakeUps(probing));
     Check.done();
   }

@@ -1,0 +1,73 @@
+"""Tests of how the plugin is watched, on a real Spark: metrics and dropped events."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from tests.conftest import REPOSITORY, wait_until
+from tests.spark.machine import Machine
+from tests.spark.proofs import guided, write_two_queries
+from tests.spark.test_guest import application
+
+#: What Spark puts before the names of the plugin's metrics.
+_SOURCE = "plugin.parcae.spark.ParcaePlugin"
+
+
+def test_metrics_are_those_of_the_page_and_reach_a_sink(machine: Machine, tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "spark-watch.md").read_text()
+    documented = re.findall(r"^\| `(\w+)` \| (?:gauge|timer|counter|histogram)", page, re.MULTILINE)
+    csv = tmp_path / "csv"
+    csv.mkdir()
+    sink = {
+        "spark_metrics_conf_*_sink_csv_class": "org.apache.spark.metrics.sink.CsvSink",
+        "spark_metrics_conf_*_sink_csv_period": 1,
+        "spark_metrics_conf_*_sink_csv_directory": csv,
+    }
+    policy = write_two_queries(tmp_path / "policy.json")
+    with application(machine, policy, **sink) as queries:
+        numbers = machine.jvm.parcae.spark.Numbers
+        assert numbers.names().split() == sorted(documented)
+        assert numbers.of("mode") == 2
+        assert numbers.of("openQueries") == 0
+        queries.run_both()
+        wait_until(lambda: numbers.of("openQueries") == 0)
+        assert numbers.of("plans") > 4
+        assert numbers.of("estimateErrorPercent") == 3
+        assert numbers.least("estimateErrorPercent") < 50  # the file knows the long query
+        assert numbers.of("eventsDropped") == numbers.of("eventsRepaired") == 0
+
+        def rows(name: str) -> list[str]:
+            files = list(csv.glob(f"*.driver.{_SOURCE}.{name}.csv"))
+            return files[0].read_text().splitlines()[1:] if files else []
+
+        wait_until(lambda: bool(rows("mode")))
+        assert rows("mode")[-1].endswith(",2")
+        assert any(int(row.split(",")[1]) > 0 for row in rows("openQueries"))
+        queries.context._jsc.sc().listenerBus().post(
+            machine.jvm.org.apache.spark.scheduler.SparkListenerStageCompleted(None)
+        )
+        wait_until(lambda: numbers.of("mode") == -1)
+    machine.forgive()
+
+
+def test_dropped_events_are_counted_and_made_up_for(machine: Machine, tmp_path: Path) -> None:
+    """With a far too short queue of events; at the end no query is open and none drifts."""
+    before = len(machine.said())
+    own = {"spark_scheduler_listenerbus_eventqueue_parcae_capacity": 2}
+    numbers = machine.jvm.parcae.spark.Numbers
+    with guided(machine, tmp_path, **own) as queries:
+        for _ in range(20):
+            assert machine.workouts.jobs(queries.java, 8, 100, 0) == 8
+            if numbers.of("eventsRepaired"):
+                break
+        assert numbers.of("eventsDropped") > 0
+        assert numbers.of("eventsRepaired") > 0
+        deadline = time.monotonic() + 60
+        while numbers.of("openQueries") and time.monotonic() < deadline:
+            time.sleep(1)
+            queries.run("warm", 2, 1)
+        wait_until(lambda: numbers.of("openQueries") == 0)
+    said = machine.said()[before:]
+    assert said.count("parcae: Spark drops events") == 1
