@@ -203,7 +203,8 @@ def test_pools_are_replaced_where_the_setting_says_so(machine: Machine, tmp_path
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_job_of_high_priority_goes_first(machine: Machine, tmp_path: Path) -> None:
     before = len(machine.said())
-    with _planned_by(machine, tmp_path, "file", spark_parcae_pools="replace") as queries:
+    own = {"spark_parcae_pools": "replace", "spark_parcae_priority_max": 10}
+    with _planned_by(machine, tmp_path, "file", **own) as queries:
         queries.run("warm", 4, 1)
         tenants = _Tenants(queries)
         tenants.start("cheap")

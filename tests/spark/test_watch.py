@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.conftest import REPOSITORY, wait_until
 from tests.spark.machine import Machine
@@ -71,3 +74,23 @@ def test_dropped_events_are_counted_and_made_up_for(machine: Machine, tmp_path: 
         wait_until(lambda: numbers.of("openQueries") == 0)
     said = machine.said()[before:]
     assert said.count("parcae: Spark drops events") == 1
+
+
+@pytest.mark.parametrize(("who", "asked"), [("long", 1_000), ("short", -1)])
+def test_a_session_puts_itself_last_but_not_first(
+    machine: Machine, tmp_path: Path, who: str, asked: int
+) -> None:
+    with guided(machine, tmp_path) as queries:
+        run = queries.run
+
+        def ask(name: str, tasks: int, *args: Any, **more: Any) -> None:
+            wanted = str(asked) if name == who else None
+            queries.context.setLocalProperty("spark.parcae.priority", wanted)
+            run(name, tasks, *args, **more)
+
+        queries.run = ask  # type: ignore[method-assign]
+        gained_s = queries.run_both()
+        queries.run = run  # type: ignore[method-assign]
+        assert (gained_s > 0.5) == (who == "long")
+        (job,) = [job for job in queries.trace.jobs().values() if job["name"] == who]
+        assert (job["asked"], job["priority"]) == (asked, min(asked, 0))

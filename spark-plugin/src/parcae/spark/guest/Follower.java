@@ -29,6 +29,7 @@ interface Follower {
     final List<String> givenNames;
     final String plainName;
     final List<ListedStage> stages;
+    private int priority;
 
     /**
      * Describes a job.
@@ -53,6 +54,16 @@ interface Follower {
       this.givenNames = givenNames;
       this.plainName = plainName;
       this.stages = stages;
+    }
+
+    /** Sets the priority that the job asks for. */
+    StartedJob asking(int askedPriority) {
+      priority = askedPriority;
+      return this;
+    }
+
+    int priority() {
+      return priority;
     }
   }
 

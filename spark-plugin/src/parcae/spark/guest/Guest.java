@@ -59,6 +59,7 @@ public final class Guest implements DriverPlugin {
   private final Metrics metrics = new Metrics();
   private Control control;
   private volatile Control.Mode mode = Control.Mode.ON;
+  private Priority priority;
   private volatile boolean hasWrongPriority; // the log says so once
 
   /** Takes the name of the plugin in `spark.plugins`. */
@@ -79,7 +80,8 @@ public final class Guest implements DriverPlugin {
       SparkConf conf = sparkContext.conf();
       hideFromExecutors(conf);
       int taskCores = Math.max(1, conf.getInt("spark.task.cpus", 1));
-      trace = new Trace(conf.get(TRACE, ""));
+      priority = new Priority(conf);
+      trace = new Trace(conf.get(TRACE, ""), priority);
       control = new Control(conf, sparkContext.hadoopConfiguration());
       List<Follower> followers = followers(conf);
       GuestListener listener =
@@ -278,6 +280,11 @@ public final class Guest implements DriverPlugin {
   /** Whether any order so far had a limit. From then on new task sets check limits. */
   boolean mayLimit() {
     return isWorking && mayLimit;
+  }
+
+  /** The priorities that jobs get. */
+  Priority priority() {
+    return priority;
   }
 
   /** Says once in the log that a job's priority cannot be read. */

@@ -337,7 +337,7 @@ final class GuestListener extends SparkListener {
         execution.isEmpty() ? null : execution,
         givenNames(properties),
         Names.of(properties, given(properties, jobKey), description, lastStage),
-        stages);
+        stages).asking(Priority.asked(properties));
   }
 
   private static List<Integer> parents(StageInfo info) {

@@ -45,7 +45,7 @@ final class GuestPool extends Pool {
       }
       List<TaskSetManager> all = new ArrayList<>();
       addTaskSets(this, all);
-      Queue ordered = new Queue(order, managers, all, keepsPools);
+      Queue ordered = new Queue(order, managers, all, keepsPools, guest.priority());
       for (int i = 0; i < ordered.size(); i++) {
         sorted.update(i, ordered.get(i));
       }

@@ -46,6 +46,12 @@ final class Planner extends Following<Query> {
   }
 
   @Override
+  public synchronized void jobStarted(StartedJob job) {
+    super.jobStarted(job);
+    queries().get(job.query).label().asks(job.priority());
+  }
+
+  @Override
   Query opened(StartedJob job, Set<String> planNames) {
     // A query outside SQL has only its plain name. In SQL the plan is the better key, and unlike
     // queries often share a plain name, such as a call site.

@@ -18,7 +18,7 @@ import org.apache.spark.scheduler.TaskSetManager;
  * sets inside a pool are sorted. Jobs of a higher priority come before others.
  */
 final class Queue {
-  static final Queue EMPTY = new Queue(Order.NONE, List.of(), List.of(), false);
+  static final Queue EMPTY = new Queue(Order.NONE, List.of(), List.of(), false, null);
 
   private static final Comparator<Entry> BY_ORDER =
       Comparator.<Entry>comparingInt(entry -> entry.pool)
@@ -78,9 +78,14 @@ final class Queue {
    * @param managers the task sets to sort, in Spark's order
    * @param all all task sets, also those whose tasks have all started: they count as running
    * @param keepsPools whether pools stay in Spark's order
+   * @param priority the priorities that jobs get
    */
   Queue(
-      Order order, List<TaskSetManager> managers, List<TaskSetManager> all, boolean keepsPools) {
+      Order order,
+      List<TaskSetManager> managers,
+      List<TaskSetManager> all,
+      boolean keepsPools,
+      Priority priority) {
     this.order = order;
     Map<Pool, Integer> places = new IdentityHashMap<>();
     for (TaskSetManager manager : managers) {
@@ -90,7 +95,8 @@ final class Queue {
         job = new Job(jobs.size(), order.job(key));
         jobs.put(key, job);
       }
-      job.priority = Math.max(job.priority, Priority.of(manager.taskSet().properties()));
+      int asked = Priority.asked(manager.taskSet().properties());
+      job.priority = Math.max(job.priority, priority.granted(asked));
       int pool = keepsPools ? places.computeIfAbsent(manager.parent(), any -> places.size()) : 0;
       entries.add(new Entry(manager, job, pool, order.stage(manager.stageId())));
     }

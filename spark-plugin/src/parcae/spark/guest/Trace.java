@@ -27,12 +27,14 @@ final class Trace {
 
   private final ObjectMapper json = new ObjectMapper();
   private final Path file;
+  private final Priority priority;
   private boolean isOn;
   private String last = "[]";
 
-  /** Takes the path of the file, which may exist already; empty for no trace. */
-  Trace(String file) {
+  /** Takes the path of the file, which may exist already (empty for no trace), and priorities. */
+  Trace(String file, Priority priority) {
     this.file = Path.of(file);
+    this.priority = priority;
     isOn = !file.isEmpty();
   }
 
@@ -43,10 +45,23 @@ final class Trace {
 
     final String name;
     final Source source;
+    private int priority;
+    private boolean hasAsked;
 
     Label(String name, Source source) {
       this.name = name;
       this.source = source;
+    }
+
+    /** A job of the query asks for a priority; the largest of all jobs counts. */
+    void asks(int newPriority) {
+      priority = hasAsked ? Math.max(priority, newPriority) : newPriority;
+      hasAsked = true;
+    }
+
+    /** The priority that the query asks for. */
+    int priority() {
+      return priority;
     }
   }
 
@@ -84,6 +99,9 @@ final class Trace {
       Label label = labels.apply(each.getKey());
       if (label != null) {
         job.put("name", label.name).put("known", label.source.name().toLowerCase(Locale.ROOT));
+        if (label.priority() != 0) {
+          job.put("asked", label.priority()).put("priority", priority.granted(label.priority()));
+        }
       }
       job.put("tier", each.getValue());
     }

@@ -169,20 +169,37 @@ public final class PoolsTest {
     endAll(jobs);
   }
 
-  /** A higher priority goes before the order, but not out of its pool. */
+  /** A higher priority goes before the order, but not out of its pool, and not above the grant. */
   private static void prioritiesHold(boolean keepsPools) throws Exception {
-    order(-5, 1, 2, 3);
+    order(-5, 0, 1, 2, 4, 3);
     List<CompletableFuture<Long>> jobs = new ArrayList<>();
     jobs.add(job("first", "one", null));
     await(() -> WATCHES.get("first").running.get() == CORES, "all cores for the first job");
+    jobs.add(job("low", "three", "-1"));
     jobs.add(job("plain", "three", "no number"));
     jobs.add(job("high", "three", "7"));
+    jobs.add(job("highest", "three", "2000000000"));
     jobs.add(job("higher", "three", "10"));
     goesOn("first", "higher");
     goesOn("first", "higher");
     goesOn("first", "higher");
     goesOn("first", keepsPools ? "first" : "higher");
     endAll(jobs);
+  }
+
+  /** Without a grant a priority only lowers a query. */
+  private static void grants() throws Exception {
+    Priority none = new Priority(new SparkConf(false));
+    Check.same(
+        List.of(none.granted(-3), none.granted(0), none.granted(7)), List.of(-3, 0, 0), "no grant");
+    for (String wrong : new String[] {"-1", "anna", "1e3", "99999999999"}) {
+      try {
+        new Priority(new SparkConf(false).set("spark.parcae.priority.max", wrong));
+        throw new AssertionError("was not refused: " + wrong);
+      } catch (PolicyException error) {
+        Check.that(error.getMessage().contains("max is " + wrong + ";"), error.getMessage());
+      }
+    }
   }
 
   public static void main(String[] args) throws Exception {
@@ -193,6 +210,7 @@ public final class PoolsTest {
         .set("spark.driver.host", "127.0.0.1")
         .set("spark.scheduler.mode", "FAIR")
         .set("spark.plugins", Plugin.class.getName())
+        .set("spark.parcae.priority.max", "10")
         .set("spark.parcae.policy", args[0]);
     if (!args[1].equals("-")) {
       conf.set("spark.scheduler.allocation.file", args[1]);
@@ -208,6 +226,7 @@ public final class PoolsTest {
     } else {
       Check.test("the order goes before pools", PoolsTest::theOrderGoesFirst);
     }
+    Check.test("priorities that are granted", PoolsTest::grants);
     Check.test("priorities go first", () -> prioritiesHold(keepsPools));
     context.stop();
     Check.done();
