@@ -15,6 +15,7 @@ import pytest
 from parcae.base.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import order_rule_checkpoint
+from parcae.policies.network.policy import OrderNetworkPolicy
 from parcae.policies.policy_file import export_policy, read_policy, write_policy
 from parcae.policies.registry import named_policy
 from parcae.policies.rule.kernels import OrderParameter
@@ -63,10 +64,6 @@ def test_other_policies_are_refused() -> None:
     for name in ("fair", "tuned:batch", "fair+guard:1.1"):
         with pytest.raises(PolicyError, match="cannot be exported: choose srpt, tuned, "):
             export_policy(name, toy)
-    # Two ways lead on from a network.
-    two_ways = "'parcae' is a network.* export the rule .*parcae serve --policy parcae"
-    with pytest.raises(PolicyError, match=two_ways):
-        export_policy("parcae", toy)
     with pytest.raises(PolicyError, match="write a factor above 1"):
         export_policy("tuned+guard:1", toy)
 
@@ -85,12 +82,23 @@ def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: P
     assert export_policy(str(path), toy).parameters["PROBE_ERRING"] == 3.5
 
 
+def test_a_network_is_exported_with_the_rule_that_it_corrects(tmp_path: Path) -> None:
+    toy = load_workload("toy")
+    network = named_policy("parcae", toy, SimulationConfig(world=WorldName.CORES))
+    assert isinstance(network, OrderNetworkPolicy)
+    write_policy(export_policy("parcae", toy), tmp_path / "policy.json")
+    found = read_policy(tmp_path / "policy.json")
+    assert (found.kind, found.weights) == ("order-network", tuple(network.weights))
+    assert tuple(found.parameters.values()) == network.parameters
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda d: d.update(version=1), "version: Input should be 2"),
         (lambda d: d.update(guard=1.0), "guard: Input should be greater than 1"),
         (lambda d: d.update(kind="order-rule"), "unknown or missing: AGE"),
+        (lambda d: d.update(weights=[0.5]), "srpt has 0 weights, not 1"),
         (lambda d: d.update(format="x"), "format: Input should be 'parcae-policy'"),
         (lambda d: d.update(guess=1), "guess: Extra inputs are not permitted"),
         (lambda d: d.pop("guess_ms"), "guess_ms: Field required"),

@@ -37,9 +37,10 @@ from parcae.cluster.state import (
     allocate,
     select,
 )
+from parcae.policies.network.kernels import OrderNetwork, allocate_order_workspace
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.policy_file import PolicyFile, export_policy
+from parcae.policies.policy_file import PolicyFile, content_of, export_policy
 from parcae.policies.rule.policy import order_rule
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
@@ -192,8 +193,16 @@ class Tables:
         now.guess_ms[0] = policy.guess_ms
         now.guard[0] = policy.guard or 0.0
         theta = tuple(policy.parameters.values()) or (0.0,) * 21
-        self._rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
-        self.virtual_runs = (self._rule.virtual, virtual_kernels.virtual_of(self.state))
+        rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
+        network = OrderNetwork(
+            np.array(policy.weights), rule, allocate_order_workspace(_MAX_QUERIES)
+        )
+        self._planners = {
+            "srpt": OrderPolicy("srpt", OrderKind.SRPT, plan_tables()).tables_for(1, 1),
+            "order-rule": rule,
+            "order-network": network,
+        }
+        self.virtual_runs = (rule.virtual, virtual_kernels.virtual_of(self.state))
 
     def plan(self, queries: list[Picture], cores: int, time_ms: int) -> Json:
         """The order of the policy for the present state."""
@@ -205,11 +214,7 @@ class Tables:
         state.job_orders[:] = blank.jobs
         state.stage_orders[:] = blank.stages
         view = Observation(*(getattr(state, name) for name in Observation._fields))
-        if self._policy.kind == "srpt":
-            srpt = OrderPolicy("srpt", OrderKind.SRPT, plan_tables()).tables_for(1, 1)
-            plan(view, orders_of(state), srpt)
-        else:
-            plan(view, orders_of(state), self._rule)
+        plan(view, orders_of(state), self._planners[self._policy.kind])
         if self._policy.guard:
             guard_orders(state)
         self._remember(queries)
@@ -451,7 +456,15 @@ def workload() -> Workload:
     return Workload("golden", tuple(jobs))
 
 
-POLICIES = ("srpt", "srpt+guard:1.1", "tuned", "tuned+guard:1.1", "tries+guard:1.3", "tries")
+POLICIES = (
+    "srpt",
+    "srpt+guard:1.1",
+    "tuned",
+    "tuned+guard:1.1",
+    "tries+guard:1.3",
+    "parcae",
+    "tries",
+)
 
 
 def policy_of(name: str) -> PolicyFile:
@@ -472,7 +485,7 @@ def cases() -> Iterator[Json]:
             application = Application(random.Random(1_000 * place + number), policy)
             application.run(140)
             runs.append(application.events)
-        yield {"policy": policy.model_dump(mode="json"), "runs": runs}
+        yield {"policy": content_of(policy), "runs": runs}
 
 
 def text() -> str:

@@ -61,10 +61,8 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
     said = (tmp_path / "summary.txt").read_text().strip()
     assert said == f"{learned.headline}\n\n{learned.paragraph}".strip()
     if world == "cores":
-        # The plugin's file has the tuned rule, and what is said of it is said of that rule.
-        rule = export_policy(str(tmp_path / "tuned.safetensors"), _WORKLOAD)
         assert learned.exported is not None
-        assert read_policy(learned.exported) == rule
+        assert read_policy(learned.exported) == export_policy(str(learned.policy), _WORKLOAD)
         assert learned.headline.startswith("Under the learned order")
     else:
         assert learned.exported is None

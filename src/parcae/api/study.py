@@ -277,7 +277,6 @@ class LearnResult:
         report: file of the HTML report.
         headline: what the policy file would save, in a sentence; empty in Decima's world.
         exported: the policy file for Spark's plugin; None in Decima's world.
-        is_network: whether the learned policy is a network, which the plugin does not take.
     """
 
     comparison: Comparison
@@ -288,7 +287,6 @@ class LearnResult:
     report: Path
     headline: str
     exported: Path | None
-    is_network: bool
 
 
 def default_arrivals(workload: Workload) -> str:
@@ -331,8 +329,8 @@ def learn(
 ) -> LearnResult:
     """Tune and train for a scenario, compare on held-out runs, and write all files to the folder.
 
-    The files are tuned.safetensors (the rule), policy.json (the same for Spark's plugin),
-    policy.safetensors (the better of rule and network), comparison.json, report.html and
+    The files are tuned.safetensors (the rule), policy.safetensors (the better of rule and
+    network), policy.json (the same for Spark's plugin), comparison.json, report.html and
     summary.txt. Earlier ones are removed first.
 
     Args:
@@ -412,17 +410,13 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
     paragraph += _against_shipped(comparison, scenario.objective, str(best))
     exported, headline = None, ""
     if is_in_cores:
-        # The plugin takes rules, not networks, so what is said of its file is said of the rule.
         exported = request.folder / _EXPORTED
-        write_policy(export_policy(str(rule), scenario.workload), exported)
-        headline = savings_headline(comparison, scenario.objective, str(rule))
+        write_policy(export_policy(str(best), scenario.workload), exported)
+        headline = savings_headline(comparison, scenario.objective, str(best))
     write_text(request.folder / _SUMMARY, f"{headline}\n\n{paragraph}".lstrip() + "\n")
     report = request.folder / _REPORT
     write_report(comparison, report, command=command)
-    is_network = is_in_cores and chosen is training.checkpoint
-    return LearnResult(
-        comparison, tuning, training, paragraph, best, report, headline, exported, is_network
-    )
+    return LearnResult(comparison, tuning, training, paragraph, best, report, headline, exported)
 
 
 def _against_shipped(

@@ -20,7 +20,7 @@ from parcae.workloads.import_report import counted
 @command()
 def export(
     policy: str = argument(
-        "The policy: srpt, tuned, or the checkpoint of a tuned rule (*.safetensors). It can have a "
+        "The policy: srpt, tuned, parcae, or a checkpoint (*.safetensors). It can have a "
         "guard, e.g. tuned+guard:1.1.",
         check="policy",
     ),

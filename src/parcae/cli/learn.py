@@ -146,7 +146,7 @@ def learn(
     line.end()
     _print_comparison(learned.comparison, folder)
     typer.echo("\n" + "\n\n".join(filter(None, [learned.headline, learned.paragraph, ""])))
-    typer.echo(_results(learned, folder))
+    typer.echo(_results(learned))
     if learned.training.ending not in ("done", "interrupted"):
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
 
@@ -169,16 +169,12 @@ def _print_comparison(comparison: Comparison, folder: Path) -> None:
         typer.echo(f"warning: {warning}")
 
 
-def _results(learned: LearnResult, folder: Path) -> str:
+def _results(learned: LearnResult) -> str:
     """The files, and the command that comes next."""
     lines = [f"report: {learned.report}", f"policy: {learned.policy}"]
-    words = ["parcae", "serve", "--policy", str(learned.policy), "--workload"]
-    serve = shlex.join([*words, str(folder / WORKLOAD)])
     if learned.exported is not None:
         exported = shlex.quote(str(learned.exported))
         lines.append(f"policy file for Spark's plugin: {learned.exported}")
-        if learned.is_network:
-            lines.append(f"(the policy is a network: the plugin gets the rule; {serve} serves it)")
         lines.append(f"next: parcae spark doctor --policy {exported}")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,7 +17,8 @@ from parcae.base.files import write_text
 from parcae.base.loader import read_file
 from parcae.policies.learned import ORDER_RULE, find_checkpoint, is_learned, order_parameters
 from parcae.policies.names import PolicyName, parse_live_name
-from parcae.policies.network.kernels import KIND
+from parcae.policies.network.kernels import KIND, NUM_ORDER_WEIGHTS
+from parcae.policies.network.policy import bind_network
 from parcae.policies.registry import PolicySetting, kind_of
 from parcae.policies.rule.kernels import OrderParameter
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -30,12 +31,13 @@ VERSION = 2
 PLAIN = "srpt"
 #: The policies that can be exported, for messages.
 EXPORTABLE = (
-    f"{PLAIN}, tuned, tuned:VARIANT or a tuned checkpoint's path, "
+    f"{PLAIN}, tuned, parcae, one of their variants, or a checkpoint of the world of cores, "
     "each with +guard:FACTOR or without"
 )
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Numbers = tuple[float, ...]
 _Factor = Annotated[float, Field(gt=1, allow_inf_nan=False)]
 
 
@@ -67,18 +69,22 @@ class PolicyFile(_Strict):
     format: Literal["parcae-policy"]
     version: Literal[2]
     policy: str
-    kind: Literal["srpt", "order-rule"]
+    kind: Literal["srpt", "order-rule", "order-network"]
     parameters: dict[str, _Number]
     guard: _Factor | None
     mean_work_ms: _Amount
     guess_ms: _Amount
     jobs: dict[str, PolicyJob]
+    weights: tuple[_Number, ...] = ()
 
     @model_validator(mode="after")
     def _check_parameters(self) -> PolicyFile:
-        wanted = set() if self.kind == PLAIN else {parameter.name for parameter in OrderParameter}
-        if wrong := sorted(wanted ^ self.parameters.keys()):
+        names = set() if self.kind == PLAIN else {parameter.name for parameter in OrderParameter}
+        if wrong := sorted(names ^ self.parameters.keys()):
             raise ValueError(f"these parameters are unknown or missing: {', '.join(wrong)}")
+        wanted = NUM_ORDER_WEIGHTS if self.kind == KIND else 0
+        if len(self.weights) != wanted:
+            raise ValueError(f"{self.kind} has {wanted} weights, not {len(self.weights)}")
         return self
 
 
@@ -94,13 +100,14 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
     """
     workload = workload.warm
     name = parse_live_name(policy)
-    is_plain = name.name == PLAIN
+    kind, theta, weights = _parts(name, workload)
     return PolicyFile(
         format="parcae-policy",
         version=2,
         policy=policy,
-        kind="srpt" if is_plain else "order-rule",
-        parameters={} if is_plain else _rule_parameters(name, workload),
+        kind=kind,
+        parameters={parameter.name: theta[parameter] for parameter in OrderParameter if theta},
+        weights=weights,
         guard=name.guard,
         mean_work_ms=workload.mean_work_ms,
         guess_ms=math.exp(mean_log_task_ms(workload)),
@@ -111,21 +118,19 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
     )
 
 
-def _rule_parameters(name: PolicyName, workload: Workload) -> dict[str, float]:
-    """The parameters of a tuned rule of the world of cores, by name of the parameter."""
+def _parts(name: PolicyName, workload: Workload) -> tuple[Any, _Numbers, _Numbers]:
+    """Kind, the rule's parameters and the network's weights of a policy of the world of cores."""
+    if name.name == PLAIN:
+        return PLAIN, (), ()
     if is_learned(name):
         setting = PolicySetting(workload, SimulationConfig(world=WorldName.CORES))
         checkpoint = find_checkpoint(name, setting)
         if checkpoint.kind == ORDER_RULE:
             kind_of(checkpoint, name.name)
-            values = order_parameters(checkpoint, name.name)
-            return {parameter.name: values[parameter] for parameter in OrderParameter}
+            return ORDER_RULE, order_parameters(checkpoint, name.name), ()
         if checkpoint.kind == KIND:
-            raise PolicyError(
-                f"policy {name.name!r} is a network, and Spark's plugin takes rules: export the "
-                "rule beside it (tuned, or tuned.safetensors of `parcae learn`), or let the "
-                f"service plan: parcae serve --policy {name.name} --workload WORKLOAD"
-            )
+            network = bind_network(checkpoint, name.name, workload)
+            return KIND, network.parameters, tuple(network.weights.tolist())
     raise PolicyError(f"policy {name.name!r} cannot be exported: choose {EXPORTABLE}")
 
 
@@ -137,10 +142,14 @@ def _policy_job(job: JobSpec) -> PolicyJob:
     return PolicyJob(work_ms=job.work_ms, stages=tuple(stages))
 
 
+def content_of(policy: PolicyFile) -> dict[str, Any]:
+    """What is written into the file; only a network's file has weights."""
+    return policy.model_dump(mode="json", exclude=None if policy.weights else {"weights"})
+
+
 def write_policy(policy: PolicyFile, path: Path) -> None:
     """Write a policy file atomically: if writing fails, an older file at `path` is unchanged."""
-    text = json.dumps(policy.model_dump(mode="json"), ensure_ascii=False, indent=1)
-    write_text(path, text + "\n")
+    write_text(path, json.dumps(content_of(policy), ensure_ascii=False, indent=1) + "\n")
 
 
 def read_policy(path: Path) -> PolicyFile:

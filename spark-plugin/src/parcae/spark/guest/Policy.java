@@ -20,6 +20,7 @@ final class Policy {
   static final int VERSION = 2;
   private static final String PLAIN = "srpt";
   private static final String RULE = "order-rule";
+  private static final String NETWORK = "order-network";
   private static final Set<String> FIELDS = Set.of(
       "format", "version", "policy", "kind", "parameters", "guard", "mean_work_ms", "guess_ms",
       "jobs");
@@ -108,7 +109,11 @@ final class Policy {
       throw refusal(
           "has version " + root.path("version") + ", and this plugin reads version " + VERSION);
     }
-    checkFields(root, FIELDS, "");
+    Set<String> fields = new HashSet<>(FIELDS);
+    if (root.path("kind").asText().equals(NETWORK)) {
+      fields.add("weights");
+    }
+    checkFields(root, fields, "");
     name = root.path("policy").asText();
     meanWorkMs = amount(root, "mean_work_ms", "");
     guessMs = amount(root, "guess_ms", "");
@@ -136,12 +141,12 @@ final class Policy {
   /** Reads how to plan: the kind, its parameters, and the guard. */
   private void readPlan(JsonNode root) throws PolicyException {
     String kind = root.path("kind").asText();
-    if (!kind.equals(PLAIN) && !kind.equals(RULE)) {
+    if (!Set.of(PLAIN, RULE, NETWORK).contains(kind)) {
       throw refusal(
           "has the kind " + root.path("kind")
-              + ", and this plugin plans " + PLAIN + " and " + RULE);
+              + ", and this plugin plans " + PLAIN + ", " + RULE + " and " + NETWORK);
     }
-    double[] theta = new double[kind.equals(RULE) ? Rule.Parameter.values().length : 0];
+    double[] theta = new double[kind.equals(PLAIN) ? 0 : Rule.Parameter.values().length];
     Set<String> names = new HashSet<>();
     for (int i = 0; i < theta.length; i++) {
       names.add(Rule.Parameter.values()[i].name());
@@ -151,7 +156,8 @@ final class Policy {
     for (int i = 0; i < theta.length; i++) {
       theta[i] = number(parameters, Rule.Parameter.values()[i].name(), " of the parameters");
     }
-    rule = theta.length == 0 ? null : new Rule(theta, meanWorkMs);
+    Network network = kind.equals(NETWORK) ? new Network(weights(root.path("weights"))) : null;
+    rule = theta.length == 0 ? null : new Rule(theta, meanWorkMs, network);
     if (!root.path("guard").isNull()) {
       double factor = number(root, "guard", "");
       if (factor <= 1) {
@@ -159,6 +165,20 @@ final class Policy {
       }
       guard = new Guard(factor);
     }
+  }
+
+  private double[] weights(JsonNode node) throws PolicyException {
+    if (node.size() != Network.WEIGHTS) {
+      throw refusal("has " + node.size() + " weights, and a network has " + Network.WEIGHTS);
+    }
+    double[] weights = new double[Network.WEIGHTS];
+    for (int i = 0; i < weights.length; i++) {
+      if (!node.path(i).isNumber() || !Double.isFinite(node.path(i).asDouble())) {
+        throw refusal("has the weight " + node.path(i) + ", not a finite number");
+      }
+      weights[i] = node.path(i).asDouble();
+    }
+    return weights;
   }
 
   private double number(JsonNode node, String field, String where) throws PolicyException {

@@ -1,6 +1,10 @@
 package parcae.spark.guest;
 
+import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
+import java.util.EnumSet;
+import java.util.List;
 
 /**
  * The rule of the cores world: `parcae.policies.rule.kernels` in Java.
@@ -17,6 +21,15 @@ final class Rule {
     PROBE_SHARE, PRIOR_ERROR
   }
 
+  /** What a query's tier is computed from, as in `parcae.policies.network.kernels`. */
+  enum Feature {
+    LEFT, TOTAL, NARROW, CORRECTION, SURPRISE, STARTED, STAGES, AGE, WIDTH, UNTRIED, FEW, RUNNING,
+    VIRTUAL,
+    // Only the network uses these:
+    RANK, AHEAD, ABOVE, IS_TRIED, ERRING, JOBS, DEMAND
+  }
+
+
   /** The error of the estimates is measured on so many of the latest queries. */
   static final int LATEST = 64;
   /** Tier of queries with probes to start. Only urgent queries of the guard come before them. */
@@ -25,7 +38,12 @@ final class Rule {
   private static final double PRIOR_JOBS = 2;
   private static final double PRIOR_VARIANCE = 0.02;
 
+  /** Upper bound of the feature ABOVE. */
+  private static final double MOST_ABOVE = 5;
+
   private final double[] theta; // parameters by ordinal
+  private final double[] slopes = new double[Feature.values().length]; // of features, by ordinal
+  private final Network network; // null: the rule alone
   private final double meanMs; // mean work of a query
   private double cores;
   private long nowMs;
@@ -38,14 +56,23 @@ final class Rule {
    *
    * @param theta a value for every parameter, by its ordinal
    * @param meanWorkMs mean work of a query, in ms of one core
+   * @param network moves the rule's tiers; null if there is none
    */
-  Rule(double[] theta, double meanWorkMs) {
+  Rule(double[] theta, double meanWorkMs, Network network) {
     this.theta = theta.clone();
+    this.network = network;
     meanMs = Math.max(1, meanWorkMs);
+    for (Feature feature : EnumSet.range(Feature.TOTAL, Feature.VIRTUAL)) {
+      slopes[feature.ordinal()] = of(Parameter.valueOf(feature.name()));
+    }
   }
 
   /** The facts about one query from which its features are computed. */
-  private static final class Facts {
+  static final class Facts {
+    final Query query;
+    final double[] features = new double[Feature.values().length]; // by ordinal
+    double[] hidden; // of the network
+    boolean isTried; // it has probes to start
     double leftMs; // work of the tasks that have not started and half of that of running tasks
     double totalMs;
     double pathMs; // critical path
@@ -57,6 +84,18 @@ final class Rule {
     int pending; // tasks that could start now
     int running;
     int stagesLeft;
+
+    Facts(Query query) {
+      this.query = query;
+    }
+
+    double of(Feature feature) {
+      return features[feature.ordinal()];
+    }
+
+    void set(Feature feature, double value) {
+      features[feature.ordinal()] = value;
+    }
   }
 
   private double of(Parameter parameter) {
@@ -88,12 +127,24 @@ final class Rule {
     wakeMs = Order.NOT_YET;
     estimateError = measureEstimateError(latest);
     logJobs = Math.log(Math.max(1, open.size()));
+    List<Facts> all = new ArrayList<>();
     for (Query query : open) {
       Facts facts = facts(query);
-      query.tier = tier(query, facts);
+      describe(facts);
+      query.tier = tier(facts);
       query.limit = Order.UNLIMITED;
-      applyProbes(query, facts);
+      applyProbes(facts);
       orderStages(query);
+      all.add(facts);
+    }
+    if (network != null) {
+      compare(all);
+      network.correct(all, estimateError);
+    }
+    for (Facts facts : all) {
+      if (facts.isTried) {
+        facts.query.tier = PROBE_TIER;
+      }
     }
     return wakeMs;
   }
@@ -128,7 +179,7 @@ final class Rule {
   }
 
   private static Facts facts(Query query) {
-    Facts facts = new Facts();
+    Facts facts = new Facts(query);
     double tookMs = 0;
     double expectedMs = 0;
     for (StageRow row : query.rows()) {
@@ -154,37 +205,67 @@ final class Rule {
     return facts;
   }
 
-  private double tier(Query query, Facts facts) {
+  /** Sets the features that depend on the query alone. */
+  private void describe(Facts facts) {
+    Query query = facts.query;
     double virtualLeftMs = Math.max(0, query.endMs - nowMs);
-    double started = (double) facts.started / Math.max(1, facts.tasks);
-    double stagesLeft = (double) facts.stagesLeft / Math.max(1, query.rows().size());
-    double value =
-        of(Parameter.NARROW) * Math.log1p(facts.pathMs * cores / Math.max(facts.leftMs, 1));
-    value += (of(Parameter.TOTAL) + of(Parameter.CROWDED) * logJobs) * log(facts.totalMs);
-    value += of(Parameter.CORRECTION) * Math.log(facts.factor);
-    value += of(Parameter.SURPRISE) * facts.surprise * facts.finished / (facts.finished + 10.0);
-    value += of(Parameter.STARTED) * started;
-    value += of(Parameter.AGE) * Math.log1p((nowMs - query.arrivalMs) * cores / meanMs);
-    value += of(Parameter.STAGES) * stagesLeft;
-    value += of(Parameter.WIDTH) * Math.log1p(facts.pending / cores);
-    value += of(Parameter.UNTRIED) * (facts.finished == 0 ? 1 : 0);
-    value += of(Parameter.FEW) / (1 + facts.finished);
-    value += of(Parameter.RUNNING) * facts.running / cores;
-    value += of(Parameter.VIRTUAL) * Math.log1p(virtualLeftMs * cores / meanMs);
-    return log(facts.leftMs) + estimateError * value;
+    facts.set(Feature.LEFT, log(facts.leftMs));
+    facts.set(Feature.TOTAL, log(facts.totalMs));
+    facts.set(Feature.NARROW, Math.log1p(facts.pathMs * cores / Math.max(facts.leftMs, 1)));
+    facts.set(Feature.CORRECTION, Math.log(facts.factor));
+    facts.set(Feature.SURPRISE, facts.surprise * facts.finished / (facts.finished + 10.0));
+    facts.set(Feature.STARTED, (double) facts.started / Math.max(1, facts.tasks));
+    facts.set(Feature.STAGES, (double) facts.stagesLeft / Math.max(1, query.rows().size()));
+    facts.set(Feature.AGE, Math.log1p((nowMs - query.arrivalMs) * cores / meanMs));
+    facts.set(Feature.WIDTH, Math.log1p(facts.pending / cores));
+    facts.set(Feature.UNTRIED, facts.finished == 0 ? 1 : 0);
+    facts.set(Feature.FEW, 1.0 / (1 + facts.finished));
+    facts.set(Feature.RUNNING, facts.running / cores);
+    facts.set(Feature.VIRTUAL, Math.log1p(virtualLeftMs * cores / meanMs));
   }
 
-  /** Puts the query before others, limited to its probes, until these have started. */
-  private void applyProbes(Query query, Facts facts) {
+  private double tier(Facts facts) {
+    double value = of(Parameter.CROWDED) * logJobs * facts.of(Feature.TOTAL);
+    for (int i = 0; i < slopes.length; i++) {
+      value += slopes[i] * facts.features[i];
+    }
+    return facts.of(Feature.LEFT) + estimateError * value;
+  }
+
+  /** Sets the features that compare a query with the others, and those that all queries share. */
+  private void compare(List<Facts> all) {
+    double demand = 0;
+    for (Facts facts : all) {
+      demand += facts.pending / cores;
+    }
+    List<Facts> byTier = new ArrayList<>(all);
+    byTier.sort(Comparator.comparingDouble(facts -> facts.query.tier));
+    double aheadMs = 0;
+    for (int place = 0; place < byTier.size(); place++) {
+      Facts facts = byTier.get(place);
+      double above = facts.query.tier - byTier.get(0).query.tier;
+      facts.set(Feature.RANK, (double) place / byTier.size());
+      facts.set(Feature.AHEAD, Math.log1p(aheadMs / meanMs));
+      facts.set(Feature.ABOVE, Math.min(MOST_ABOVE, above));
+      facts.set(Feature.IS_TRIED, facts.isTried ? 1 : 0);
+      facts.set(Feature.ERRING, estimateError);
+      facts.set(Feature.JOBS, logJobs);
+      facts.set(Feature.DEMAND, Math.log1p(demand));
+      aheadMs += facts.leftMs;
+    }
+  }
+
+  /** Has the query tried before others, limited to its probes, until these have started. */
+  private void applyProbes(Facts facts) {
     double power = of(Parameter.PROBE) + of(Parameter.PROBE_ERRING) * estimateError - 1;
     double share = Math.exp(of(Parameter.PROBE_SHARE) - 3);
     double probes = Math.min(Math.floor(Math.pow(2, power)), Math.floor(facts.tasks * share));
     if (facts.started < probes) {
-      query.tier = PROBE_TIER;
-      query.limit = (int) probes;
-      wakeAfterTask(query);
+      facts.isTried = true;
+      facts.query.limit = (int) probes;
+      wakeAfterTask(facts.query);
     } else if (facts.finished < probes && facts.finished == 0) {
-      wakeAfterTask(query);
+      wakeAfterTask(facts.query);
     }
   }
 

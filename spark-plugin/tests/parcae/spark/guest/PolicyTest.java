@@ -1,6 +1,7 @@
 package parcae.spark.guest;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.File;
 import java.nio.file.Files;
@@ -69,13 +70,22 @@ final class PolicyTest {
       refused("another format", root -> root.put("format", "parcae-workload"));
       refused("reads version 2", root -> root.put("version", 1));
       refused("reads version 2", root -> root.remove("version"));
-      refused("plans srpt and order-rule", root -> root.put("kind", "order-network"));
+      refused("order-rule and order-network", root -> root.put("kind", "decima"));
     });
     Check.test("parameters and guards", () -> {
       refused("lacks the field NARROW", root -> parameters(root).remove("NARROW"));
       refused("unknown field SPEED", root -> parameters(root).put("SPEED", 1));
       refused("NARROW = \"x\"", root -> parameters(root).put("NARROW", "x"));
       refused("unknown field", root -> root.put("kind", "srpt"));
+      refused("lacks the field weights", root -> root.put("kind", "order-network"));
+      refused("has 0 weights", root -> root.put("kind", "order-network").putArray("weights"));
+      refused("the weight \"x\"", root -> {
+        ArrayNode weights = root.put("kind", "order-network").putArray("weights");
+        for (int i = 1; i < Network.WEIGHTS; i++) {
+          weights.add(i);
+        }
+        weights.add("x");
+      });
       refused("guard", root -> root.put("guard", 1));
       refused("guard", root -> root.put("guard", "tight"));
     });
