@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +96,49 @@ def test_a_session_puts_itself_last_but_not_first(
         assert (gained_s > 0.5) == (who == "long")
         (job,) = [job for job in queries.trace.jobs().values() if job["name"] == who]
         assert (job["asked"], job["priority"]) == (asked, min(asked, 0))
+
+
+def test_the_tab_shows_queries_in_order_and_escapes_names(machine: Machine, tmp_path: Path) -> None:
+    policy = write_two_queries(tmp_path / "policy.json")
+    evil = "<script>alert(1)</script>\"'&"
+    settings = {"spark_ui_enabled": "true", "spark_ui_port": 0}
+    with application(machine, policy, **settings) as queries:
+
+        def page(**headers: str) -> str:
+            request = urllib.request.Request(
+                f"{queries.context.uiWebUrl}/parcae/",
+                headers={name.replace("_", "-"): value for name, value in headers.items()},
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return str(answer.read().decode())
+
+        assert "Open queries:</strong> 0" in page()
+
+        def ask(name: str, tasks: int) -> None:
+            queries.context.setLocalProperty("spark.parcae.jobKey", name)
+            sleep = "java_method('java.lang.Thread', 'sleep', 500L)"
+            rows = f"select {sleep} as x from range(0, {tasks}, 1, {tasks})"
+            with pytest.raises(Exception, match="cancelled"):
+                queries.session.sql(f"select count(x) from ({rows})").collect()
+
+        started = [threading.Thread(target=ask, args=each) for each in ((evil, 60), ("long", 40))]
+        for thread in started:
+            thread.start()
+        wait_until(lambda: "Open queries:</strong> 2" in page())
+        text = page()
+        assert "<script>alert" not in text
+        rows = text.partition("<tbody>")[2].split("<tr>")[1:]
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;" in "".join(rows)
+        assert any("long" in row and "policy" in row for row in rows)
+        assert any("script" in row and "unknown" in row for row in rows)
+        (address,) = set(re.findall(r'href="([^"]*/SQL/execution/)', text))
+        assert address == "/SQL/execution/"
+        assert 'href="/gate/SQL/execution/?id=' in page(X_Forwarded_Context="/gate")
+        assert 'href="/gate/parcae/"' in page(X_Forwarded_Context="/gate")
+        queries.context.cancelAllJobs()
+        for thread in started:
+            thread.join(60)
+        events = machine.jvm.org.apache.spark.scheduler
+        queries.context._jsc.sc().listenerBus().post(events.SparkListenerStageCompleted(None))
+        wait_until(lambda: "off, Spark schedules by itself: noting the end of a stage" in page())
+    machine.forgive()

@@ -54,6 +54,7 @@ public final class Guest implements DriverPlugin {
   private volatile Link link;
   private volatile TaskSchedulerImpl scheduler; // null until the pool is in it
   private volatile boolean isWorking = true; // false for good after the first error
+  private volatile String failure = "";
   private volatile Order order = Order.NONE;
   private volatile boolean mayLimit;
   private final Metrics metrics = new Metrics();
@@ -98,8 +99,20 @@ public final class Guest implements DriverPlugin {
   @Override
   public void registerMetrics(String applicationId, PluginContext pluginContext) {
     attempt("taking a place in Spark's scheduler", this::installPool);
+    showTab();
     if (service != null) {
       attempt("calling the service", () -> startLink(applicationId));
+    }
+  }
+
+  /** Adds the tab to Spark's user interface; without one, orders apply all the same. */
+  private void showTab() {
+    try {
+      if (context != null && context.ui().isDefined()) {
+        Tab.attach(context.ui().get(), context.conf(), this);
+      }
+    } catch (Throwable error) {
+      LOG.warn("parcae: Spark's user interface has no tab: {}", Reason.of("adding it", error));
     }
   }
 
@@ -236,6 +249,13 @@ public final class Guest implements DriverPlugin {
     return isWorking ? mode.ordinal() : Metrics.FAILED;
   }
 
+  /** The mode as a person reads it, with the reason if the plugin has failed. */
+  String modeText() {
+    return isWorking
+        ? mode.name().toLowerCase(Locale.ROOT)
+        : "off, Spark schedules by itself: " + failure;
+  }
+
   /** The open queries; none if the service alone plans. */
   List<QueryView> openQueries() {
     return planning == null ? List.of() : planning.openQueries();
@@ -340,8 +360,9 @@ public final class Guest implements DriverPlugin {
   /** Turns the plugin off for good and logs the reason in one line. */
   synchronized void fail(String what, Throwable error) {
     if (isWorking) {
+      failure = Reason.of(what, error);
       isWorking = false;
-      LOG.error("parcae: off, Spark schedules by itself: {}", Reason.of(what, error));
+      LOG.error("parcae: off, Spark schedules by itself: {}", failure);
       LOG.debug("parcae: off", error);
       offerAgain();
       if (link != null) {
@@ -433,7 +454,7 @@ public final class Guest implements DriverPlugin {
   }
 
   /** The planners in order of precedence, for the log line. */
-  private String plannedBy() {
+  String plannedBy() {
     List<String> planners = new ArrayList<>();
     if (service != null) {
       planners.add("by the service " + service.address());

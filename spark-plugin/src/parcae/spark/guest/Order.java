@@ -16,6 +16,8 @@ final class Order {
   static final int UNLIMITED = Integer.MAX_VALUE;
   /** In place of a time: there is none. */
   static final long NOT_YET = -1;
+  /** Before the job's number in the key of a query outside SQL. */
+  static final String JOB = "job ";
   /** No order: Spark's order is in force. */
   static final Order NONE = new Builder().build(Double.MAX_VALUE);
 
@@ -134,7 +136,7 @@ final class Order {
   /** The key of the query that a Spark job belongs to: its root SQL execution, else the job. */
   static String queryOf(Properties properties, int job) {
     String execution = executionOf(properties);
-    return execution == null ? "job " + job : execution;
+    return execution == null ? JOB + job : execution;
   }
 
   /** The id of the root SQL execution; null outside SQL. */

@@ -49,6 +49,11 @@ final class Priority {
     return Math.min(asked, most);
   }
 
+  /** What an open query gets. */
+  int granted(QueryView query) {
+    return granted(query.label.priority());
+  }
+
   /** Whether a priority is set that is no whole number. */
   static boolean isWrong(Properties properties) {
     String text = Names.get(properties, PROPERTY).trim();
