@@ -140,6 +140,10 @@ def test_pools_and_priorities_hold_under_an_order(
     assert "ok priorities go first" in said
 
 
+def test_blocks_of_an_experiment_are_drawn_and_logged(class_path: str) -> None:
+    assert "ok blocks as they come, and the end" in run_java(class_path, "guest.ExperimentTest")
+
+
 def test_the_mode_follows_a_file_and_a_wrong_one_changes_nothing(
     class_path: str, tmp_path: Path
 ) -> None:

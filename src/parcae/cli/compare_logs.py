@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.table import Table
 
+from parcae.base.errors import ConfigError
 from parcae.base.options import argument, option
-from parcae.base.texts import printable, s_from_ms
+from parcae.base.texts import duration_text, printable, s_from_ms
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE
 from parcae.cli.progress import counting
 from parcae.cli.tables import print_fitted, rows_table
 from parcae.evaluation.compare_logs import LABELS, LogComparison, LogSummary, compare_runs
+from parcae.evaluation.experiment import Effect, ExperimentResult, evaluate_experiment
 from parcae.evaluation.gantt import gantt
 from parcae.evaluation.statistics import UNKNOWN_TEXT, with_interval
 from parcae.workloads.import_report import counted
@@ -37,7 +40,12 @@ def compare_logs(
         "A",
         "read",
     ),
-    b: str = argument("Event log of the second run. Ratios are B / A.", "B", "read"),
+    b: str | None = argument("Event log of the second run. Ratios are B / A.", "B", "read", None),
+    experiment: bool = option(
+        False,
+        "A (and B, if it is given) is the log of a randomised experiment of the plugin: compare "
+        "its two orders.",
+    ),
     key: str | None = KEY,
     plot: Path | None = option(
         None,
@@ -47,26 +55,38 @@ def compare_logs(
     as_json: bool = JSON,
     max_bad_share: float = MAX_BAD_SHARE,
 ) -> None:
-    """Compare two runs of a workload on Spark, job by job, by their event logs.
+    """Compare two runs of a workload on Spark, job by job, or the orders of an experiment, by event
+    logs.
 
     Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
     """
+    logs: list[str] = [log for log in (a, b) if log is not None]
+    if len(logs) < 2 and not experiment:
+        raise ConfigError(
+            "there is one log: give the log of the second run, too, or, if this is the log of a "
+            "randomised experiment, --experiment"
+        )
+    if experiment and plot is not None:
+        raise ConfigError("--plot draws two runs, and an experiment is one: leave it out")
     runs = []
-    for label, path in zip(LABELS, (a, b), strict=True):
+    for label, paths in zip(
+        LABELS, [logs] if experiment else [[log] for log in logs], strict=False
+    ):
         with counting(f"reading {label}") as show:
-            runs.append(read_spark_run([path], key=key, max_bad_share=max_bad_share, progress=show))
-    comparison = compare_runs(*runs)
+            runs.append(read_spark_run(paths, key=key, max_bad_share=max_bad_share, progress=show))
+    result: Any = evaluate_experiment(*runs) if experiment else compare_runs(*runs)
     if as_json:
-        typer.echo(json.dumps(comparison.to_json(), indent=2))
+        typer.echo(json.dumps(result.to_json(), indent=2))
     else:
-        for table in _tables(comparison):
+        is_experiment = isinstance(result, ExperimentResult)
+        for table in _experiment_tables(result) if is_experiment else _tables(result):
             # In a narrow terminal, wide tables are better than cut cells.
             print_fitted(table, _WIDTH)
-        for note in comparison.notes:
+        for note in result.notes:
             typer.echo(printable(f"note: {note}"))
     # The picture comes last: one that cannot be written loses no result.
     if plot is not None:
-        labelled = zip(LABELS, comparison.runs, strict=True)
+        labelled = zip(LABELS, runs, strict=True)
         gantt([(f"{label}: {run.label}", run) for label, run in labelled], plot)
         typer.echo(f"cores over time: {plot}", err=as_json)
 
@@ -113,6 +133,39 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
         caption = f"and {more} more; --json lists all" if more > 0 else ""
         headings = ["job", "only in", "number", "submitted", "outcome"]
         yield rows_table("Without a counterpart", headings, rows[:_NUM_LISTED], caption)
+
+
+def _experiment_tables(result: ExperimentResult) -> Iterator[Table]:
+    def cells(effect: Effect) -> list[str]:
+        return [*map(_seconds, effect[:2]), with_interval(effect.ratio)]
+
+    shown = duration_text(s_from_ms(result.block_ms)), duration_text(s_from_ms(result.washout_ms))
+    title = "Randomised experiment, blocks of {} with a washout of {}".format(*shown)
+    headings = ["completion time", "Spark's order", "policy", "policy / Spark's"]
+    rows = [[name, *cells(effect)] for name, effect in result.effects.items()]
+    counts = [
+        [name, *map(str, pair)]
+        for name, pair in (
+            ("jobs", result.num_jobs),
+            ("ended after their block", result.num_mixed),
+            ("failed", result.num_failed),
+        )
+    ]
+    caption = (
+        f"{result.verdict} 95% intervals over {result.num_pairs} pairs of blocks; without "
+        f"{counted(result.num_left_out, 'job')} of washouts and of the last "
+        f"{duration_text(s_from_ms(result.lead_ms))} of blocks"
+    )
+    yield rows_table(title, headings, [*rows, *([*row, ""] for row in counts)], caption)
+    caption = "mean completion times, the most time first"
+    for title, of, key in _GROUPS:
+        rows = [
+            [group.name, *map(str, group.num_jobs), *cells(group.effect)]
+            for group in getattr(result, of)
+        ]
+        headings = [key, "Spark's", "policy's", "Spark's order", "policy", "policy / Spark's"]
+        if rows:
+            yield rows_table(title, headings, rows, caption)
 
 
 def _seconds(value: float) -> str:

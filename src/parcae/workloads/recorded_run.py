@@ -87,6 +87,26 @@ class JobOutcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class Arm:
+    """Where in a randomised experiment a job arrived.
+
+    Args:
+        block: number of the block; blocks 2n and 2n + 1 are a pair.
+        is_policy: whether the policy's order applied, not Spark's own.
+        since_ms: how long before the arrival the block began.
+        left_ms: how long after the arrival it ended.
+        block_ms, washout_ms: the experiment's settings.
+    """
+
+    block: int
+    is_policy: bool
+    since_ms: int
+    left_ms: int
+    block_ms: int
+    washout_ms: int
+
+
+@dataclass(frozen=True)
 class RecordedJob:
     """One job of a recorded run; times in ms since the run's first submission.
 
@@ -98,6 +118,7 @@ class RecordedJob:
             ended.
         outcome: how it ended.
         user: the person who ran it; "" where the log does not say.
+        arm: its place in a randomised experiment; None outside of one.
     """
 
     name: str
@@ -106,6 +127,7 @@ class RecordedJob:
     completion_ms: int
     outcome: JobOutcome
     user: str = ""
+    arm: Arm | None = None
 
     @property
     def key(self) -> JobKey:

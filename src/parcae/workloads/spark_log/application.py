@@ -19,6 +19,7 @@ from parcae.base.errors import FormatError
 from parcae.workloads.spark_log.events import (
     ApplicationEnd,
     ApplicationStart,
+    BlockBegin,
     Environment,
     Event,
     ExecutorAdded,
@@ -137,6 +138,8 @@ class ApplicationLog:
     sql: dict[int, SqlRecord] = field(default_factory=dict)
     #: The Thrift server's statements by job group.
     statements: dict[str, Statement] = field(default_factory=dict)
+    #: The plugin's randomised experiment.
+    blocks: list[BlockBegin] = field(default_factory=list)
     executors: dict[str, ExecutorAdded] = field(default_factory=dict)
     removed: dict[str, ExecutorRemoved] = field(default_factory=dict)
     end_ms: int = -1
@@ -195,6 +198,8 @@ class ApplicationLog:
                     self.has_unknown_sql = True
             case Statement(group=group):
                 self.statements[group] = event
+            case BlockBegin():
+                self.blocks.append(event)
             case ExecutorAdded():
                 self.executors[event.executor] = event
             case ExecutorRemoved():

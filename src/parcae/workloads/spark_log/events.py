@@ -191,6 +191,20 @@ class Statement(NamedTuple):
     user: str
 
 
+class BlockBegin(NamedTuple):
+    """From this time on an arm of the plugin's experiment applied: "policy", "stock" or "none".
+
+    The block is counted from 1970 in `block_ms`.
+    """
+
+    time_ms: int
+    block: int
+    arm: str
+    block_ms: int
+    washout_ms: int
+    seed: int
+
+
 Event = (
     LogStart
     | ApplicationStart
@@ -207,6 +221,7 @@ Event = (
     | SqlPlanUpdate
     | SqlEnd
     | Statement
+    | BlockBegin
 )
 
 #: At the end of an operator's name: the number of generated code, or the time of a DStream's batch.
@@ -448,6 +463,20 @@ def _statement(data: Any) -> Statement:
     return Statement(*(str(data.get(key) or "") for key in ("groupId", "sessionId", "userName")))
 
 
+def _block_begin(data: Any) -> BlockBegin:
+    begin = BlockBegin(
+        time_ms=_integer(data["time"]),
+        block=_integer(data["block"]),
+        arm=str(data["arm"]),
+        block_ms=_integer(data["blockMs"]),
+        washout_ms=_integer(data["washoutMs"]),
+        seed=int(data["seed"]),
+    )
+    if begin.block_ms < 1 or begin.washout_ms < 0:
+        raise ValueError(f"a block of {begin.block_ms} ms with {begin.washout_ms} ms of washout")
+    return begin
+
+
 _SQL = b"org.apache.spark.sql.execution.ui."
 _THRIFT = b"org.apache.spark.sql.hive.thriftserver.ui."
 _PARSERS: dict[bytes, Callable[[Any], Event]] = {
@@ -466,6 +495,7 @@ _PARSERS: dict[bytes, Callable[[Any], Event]] = {
     _SQL + b"SparkListenerSQLAdaptiveExecutionUpdate": _sql_plan_update,
     _SQL + b"SparkListenerSQLExecutionEnd": _sql_end,
     _THRIFT + b"SparkListenerThriftServerOperationStart": _statement,
+    b"parcae.spark.ExperimentEvent": _block_begin,
 }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from parcae.workloads.recorded_run import (
     CORE_TASK,
     NO_JOB,
     NOT_COMPLETED,
+    Arm,
     JobOutcome,
     RecordedJob,
     RecordedRun,
@@ -24,6 +27,7 @@ from parcae.workloads.recorded_run import (
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
 from parcae.workloads.spark_log.durations import place_tasks
 from parcae.workloads.spark_log.event_log import LogReading, Progress
+from parcae.workloads.spark_log.events import BlockBegin
 from parcae.workloads.spark_log.losses import CLOCK, CheckedLog
 from parcae.workloads.spark_log.naming import (
     JobGroup,
@@ -38,6 +42,8 @@ from parcae.workloads.spark_log.naming import (
 )
 
 Int64Array = npt.NDArray[np.int64]
+#: The arms of a randomised experiment in the plugin's events: the policy's order and Spark's own.
+_ARMS = ("policy", "stock")
 
 
 class _Job(NamedTuple):
@@ -48,6 +54,7 @@ class _Job(NamedTuple):
     completion_ms: int
     outcome: JobOutcome
     user: str
+    arm: Arm | None
 
 
 @dataclass(eq=False)
@@ -107,11 +114,12 @@ def _collect(checked: CheckedLog, reading: LogReading, into: _Collected) -> None
     out_of_time = set[int]()
     into.applications.append(log.label)
     shared = shared_descriptions(log)
+    schedule = _Schedule(log.blocks, _last_ms(log, checked.tasks.finish_ms))
     for group in job_groups(log):
         name = job_name(group.jobs, group.executions, log.settings, reading.key, shared)
         stages = own_stages(group, owner)
         wrong = checked.what_is_wrong(group, stages)
-        job = None if name is None else _job(name, group, log, stages)
+        job = None if name is None else _job(name, group, log, stages, schedule)
         if name is None:
             reading.left_out.add(f"did not carry the property {reading.key!r}")
         elif wrong is not None:
@@ -127,18 +135,44 @@ def _collect(checked: CheckedLog, reading: LogReading, into: _Collected) -> None
     _collect_executors(log, into)
 
 
-def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int]) -> _Job | None:
+class _Schedule:
+    """When which block of a randomised experiment began; without events, none ever did."""
+
+    def __init__(self, events: Sequence[BlockBegin], end_ms: int) -> None:
+        self._events = sorted(events, key=attrgetter("time_ms"))
+        self._starts = [event.time_ms for event in self._events]
+        self._end_ms = end_ms
+
+    def arm_at(self, time_ms: int) -> Arm | None:
+        """The arm of a job that arrives at this time."""
+        row = bisect_right(self._starts, time_ms) - 1
+        if row < 0 or self._events[row].arm not in _ARMS:
+            return None
+        event = self._events[row]
+        next_ms = self._starts[row + 1] if row + 1 < len(self._starts) else self._end_ms
+        # The event of the next block may be late by some ms, or lost.
+        until_ms = min(next_ms, (event.block + 1) * event.block_ms)
+        if time_ms >= until_ms:
+            return None
+        is_policy = event.arm == _ARMS[0]
+        since_ms, left_ms = time_ms - event.time_ms, until_ms - time_ms
+        return Arm(event.block, is_policy, since_ms, left_ms, event.block_ms, event.washout_ms)
+
+
+def _job(
+    name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int], schedule: _Schedule
+) -> _Job | None:
     """The job of a group; None if the log does not contain its submission time."""
     records = [log.stages[stage_id] for stage_id in stages if stage_id in log.stages]
     start_ms = submission_ms(group, records)
     end_ms = completion_ms(group, log, records)
     if start_ms is None:
         return None
-    user = user_of(group, log, name)
+    user, arm = user_of(group, log, name), schedule.arm_at(start_ms)
     if end_ms is None or not group.is_ended(log):
-        return _Job(name, start_ms, NOT_COMPLETED, JobOutcome.UNFINISHED, user)
+        return _Job(name, start_ms, NOT_COMPLETED, JobOutcome.UNFINISHED, user, arm)
     outcome = JobOutcome.COMPLETED if group.is_successful(log) else JobOutcome.FAILED
-    return _Job(name, start_ms, max(start_ms, end_ms), outcome, user)
+    return _Job(name, start_ms, max(start_ms, end_ms), outcome, user, arm)
 
 
 def _collect_tasks(
@@ -190,8 +224,7 @@ def _core_rows(
 
 def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
     """Record when the executors existed: until their removal, or until the application's end."""
-    finish_ms = into.tasks[-1]["finish_ms"]
-    last_ms = max([log.end_ms, *log.job_end_ms.values(), int(finish_ms.max(initial=-1))])
+    last_ms = _last_ms(log, into.tasks[-1]["finish_ms"])
     # Without every executor's cores and start the available core time is unknown for the whole run.
     into.is_cores_known &= UNKNOWN_SLOTS not in log.slots_of_executor()
     for name, (start_ms, until_ms) in log.presence(last_ms).items():
@@ -199,6 +232,11 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
         slots = log.slots_of(name)
         into.presence.append((start_ms, until_ms, slots))
         into.num_more_cores += max(0, log.executors[name].cores - slots)
+
+
+def _last_ms(log: ApplicationLog, finish_ms: Int64Array) -> int:
+    """The last time in the log: of its end, the end of a job, or of a task."""
+    return max([log.end_ms, *log.job_end_ms.values(), int(finish_ms.max(initial=-1))])
 
 
 def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:
@@ -213,11 +251,11 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
     new_row[order] = np.arange(len(order))
     count_of_name = Counter[str]()
     jobs = []
-    for name, submission, completion, outcome, user in (collected.jobs[row] for row in order):
+    for name, submission, completion, outcome, user, arm in (collected.jobs[row] for row in order):
         count_of_name[name] += 1
         ended = completion - zero_ms if outcome is not JobOutcome.UNFINISHED else NOT_COMPLETED
         began = submission - zero_ms
-        jobs.append(RecordedJob(name, count_of_name[name], began, ended, outcome, user))
+        jobs.append(RecordedJob(name, count_of_name[name], began, ended, outcome, user, arm))
     tasks = np.concatenate(collected.tasks)
     tasks["job"] = new_row[tasks["job"]]
     tasks["start_ms"] -= zero_ms

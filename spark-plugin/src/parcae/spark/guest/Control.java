@@ -12,16 +12,16 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.TreeSet;
-import java.util.function.BiConsumer;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkConf;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The mode of the plugin: from the settings and, while Spark runs, from a small JSON file that is
- * read again and again.
+ * The mode of the plugin and its experiment, if any: from the settings and, while Spark runs, from
+ * a small JSON file that is read again and again.
  *
  * <p>A file that cannot be read or understood changes nothing, and the log says so once.
  */
@@ -31,6 +31,7 @@ final class Control {
   private static final String FILE = "spark.parcae.control";
   private static final String EVERY = "spark.parcae.controlMs";
   private static final String FIELD = "mode";
+  private static final String EXPERIMENT = "experiment";
   private static final int EVERY_MS = 2_000;
   private static final int MOST_BYTES = 1 << 20;
   private static final ObjectMapper JSON =
@@ -55,6 +56,12 @@ final class Control {
     }
   }
 
+  /** Takes what the settings or the file want. */
+  interface Handler {
+    /** Takes a mode, the experiment while it is on (null for none), and where both are from. */
+    void accept(Mode mode, Experiment experiment, String source);
+  }
+
   private final String file;
   private final long everyMs;
   private final Mode configured;
@@ -62,6 +69,7 @@ final class Control {
   private byte[] content = {};
   private String problem = "";
   private Mode mode;
+  private Experiment experiment;
   private boolean isStopped;
 
   /**
@@ -77,9 +85,9 @@ final class Control {
     everyMs = LinkSettings.milliseconds(conf, EVERY, EVERY_MS);
   }
 
-  /** Gives the handler the mode and its source now, and each change on a separate thread. */
-  void start(BiConsumer<Mode, String> handler) {
-    handler.accept(mode, MODE);
+  /** Gives the handler what is wanted now, and each change on a separate thread. */
+  void start(Handler handler) {
+    handler.accept(mode, null, MODE);
     if (!file.isEmpty()) {
       follow(handler);
       Thread thread = new Thread(() -> {
@@ -109,17 +117,24 @@ final class Control {
     return !isStopped;
   }
 
-  /** Reads the file, and hands the mode over if it is another one. */
-  private void follow(BiConsumer<Mode, String> handler) {
+  /** Reads the file, and hands over what is new in it. */
+  private void follow(Handler handler) {
     try {
       byte[] read = read();
       if (!Arrays.equals(read, content)) {
         content = read;
-        Mode wanted = understand(read);
+        JsonNode root = understand(read);
+        String where = FILE + " " + file + ": ";
+        Mode wanted =
+            root.has(FIELD) ? Mode.of(root.path(FIELD).asText(), where + FIELD) : configured;
+        Experiment tried = root.has(EXPERIMENT)
+            ? Experiment.of(root.path(EXPERIMENT), where + EXPERIMENT)
+            : null;
         problem = "";
-        if (wanted != mode) {
+        if (wanted != mode || !Objects.equals(tried, experiment)) {
           mode = wanted;
-          handler.accept(wanted, file);
+          experiment = tried;
+          handler.accept(wanted, tried, file);
         }
       }
     } catch (PolicyException error) {
@@ -153,7 +168,7 @@ final class Control {
     }
   }
 
-  private Mode understand(byte[] bytes) throws PolicyException {
+  private JsonNode understand(byte[] bytes) throws PolicyException {
     JsonNode root;
     try {
       root = JSON.readTree(bytes);
@@ -171,12 +186,12 @@ final class Control {
       unknown.add(names.next());
     }
     unknown.remove(FIELD);
+    unknown.remove(EXPERIMENT);
     if (!unknown.isEmpty()) {
-      throw refusal("has unknown fields (" + String.join(", ", unknown) + "); known is " + FIELD);
+      throw refusal("has unknown fields (" + String.join(", ", unknown) + "); known are " + FIELD
+          + " and " + EXPERIMENT);
     }
-    return root.has(FIELD)
-        ? Mode.of(root.path(FIELD).asText(), FILE + " " + file + ": " + FIELD)
-        : configured;
+    return root;
   }
 
   private PolicyException refusal(String what) {

@@ -61,6 +61,8 @@ public final class Guest implements DriverPlugin {
   private Control control;
   private volatile Control.Mode mode = Control.Mode.ON;
   private Priority priority;
+  private volatile Experiment.Running experiment; // null while there is none
+  private volatile boolean isStockBlock; // in the experiment's present block Spark's order applies
   private volatile boolean hasWrongPriority; // the log says so once
 
   /** Takes the name of the plugin in `spark.plugins`. */
@@ -91,7 +93,7 @@ public final class Guest implements DriverPlugin {
       if (planning != null) {
         planning.start();
       }
-      control.start(this::setMode);
+      control.start(this::take);
     });
     return Collections.emptyMap();
   }
@@ -120,6 +122,9 @@ public final class Guest implements DriverPlugin {
   public void shutdown() {
     if (control != null) {
       control.stop();
+    }
+    if (experiment != null) {
+      experiment.end();
     }
     if (planning != null) {
       planning.stop();
@@ -228,6 +233,30 @@ public final class Guest implements DriverPlugin {
     return isWorking;
   }
 
+  /** Takes another mode or experiment; an experiment runs while the mode is on. */
+  private void take(Control.Mode next, Experiment wanted, String source) {
+    if (experiment != null) {
+      experiment.end();
+      experiment = null;
+    }
+    setMode(next, source);
+    if (next == Control.Mode.ON && wanted != null) {
+      LOG.warn("parcae: an experiment by {}: {}", source, wanted);
+      experiment = wanted.new Running(
+          this::isWorking, this::applyInBlock, context.listenerBus()::post);
+    }
+  }
+
+  private void applyInBlock(boolean isPolicy) {
+    if (isStockBlock == isPolicy) {
+      isStockBlock = !isPolicy;
+      if (planning != null) {
+        planning.dueNow();
+      }
+      offerAgain();
+    }
+  }
+
   /** Takes another mode, which holds from Spark's next offer round on. */
   private void setMode(Control.Mode next, String source) {
     Control.Mode before = mode;
@@ -283,9 +312,9 @@ public final class Guest implements DriverPlugin {
     return mode != Control.Mode.OFF;
   }
 
-  /** The order in force; none unless the mode is on. */
+  /** The order in force; none unless the mode is on, and in the stock blocks of an experiment. */
   Order order() {
-    return mode == Control.Mode.ON ? plannedOrder() : Order.NONE;
+    return mode == Control.Mode.ON && !isStockBlock ? plannedOrder() : Order.NONE;
   }
 
   /** The service's order while it is recent enough, else that of the policy file. */

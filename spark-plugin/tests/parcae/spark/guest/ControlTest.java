@@ -34,17 +34,25 @@ final class ControlTest {
     Path file = Path.of(args[0]).resolve("control file.json");
     Check.test("a file that comes, changes and is torn", () -> {
       Control control = new Control(settings(file, "observe"), new Configuration());
-      control.start((mode, source) -> HEARD.add(mode + " by " + source));
+      control.start((mode, experiment, source) -> HEARD.add(
+          mode + " by " + source + (experiment == null ? "" : ": " + experiment)));
       Check.same(heard(), "OBSERVE by spark.parcae.mode", "the setting");
       write(file, "{\"mode\": \"on\"}");
       Check.same(heard(), "ON by " + file, "the file");
       for (String wrong : new String[] {
-          "{\"mode\": \"of", "[]", "{\"mode\": \"On\"}", "{\"mod\": \"off\"}", ""}) {
+          "{\"mode\": \"of", "[]", "{\"mode\": \"On\"}", "{\"mod\": \"off\"}", "",
+          "{\"experiment\": {\"block\": \"10\"}}"}) {
         write(file, wrong);
         Check.that(HEARD.poll(300, TimeUnit.MILLISECONDS) == null, "changes nothing: " + wrong);
       }
       write(file, "{\"mode\": \"off\"}");
       Check.same(heard(), "OFF by " + file, "the file is right again");
+      String tried = "{\"mode\": \"off\", \"experiment\": {\"block\": \"1m\"}}";
+      write(file, tried);
+      String words = ": blocks of 60000 ms, 6000 ms of washout, seed 0";
+      Check.same(heard(), "OFF by " + file + words, "an experiment");
+      write(file, tried + " ");
+      Check.that(HEARD.poll(300, TimeUnit.MILLISECONDS) == null, "the same in other words");
       write(file, "{}");
       Check.same(heard(), "OBSERVE by " + file, "without a mode, that of the setting");
       Files.delete(file);
@@ -53,7 +61,7 @@ final class ControlTest {
     });
     Check.test("addresses of Hadoop", () -> {
       Control control = new Control(settings("file:" + args[0] + "/h", "on"), new Configuration());
-      control.start((mode, source) -> HEARD.add(mode.name()));
+      control.start((mode, experiment, source) -> HEARD.add(mode.name()));
       Check.same(heard(), "ON", "the setting");
       write(Path.of(args[0]).resolve("h"), "{\"mode\": \"off\"}");
       Check.same(heard(), "OFF", "the file");
