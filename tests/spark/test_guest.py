@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
 from tests.conftest import wait_until
@@ -154,6 +156,48 @@ def test_a_file_switches_the_order_on_and_off_while_spark_runs(
         assert switched("observe", gains=False)
     (line,) = _new_lines(machine, before, "parcae: observe, srpt by")
     assert line.startswith("WARN")
+    assert machine.complaints() == []
+
+
+def _is_policy(seed: int, block: int) -> bool:
+    """Whether a block is the policy's, by SplitMix64 of the seed and the pair."""
+    mask = (1 << 64) - 1
+    mixed = (seed + (block // 2 + 1) * 0x9E3779B97F4A7C15) & mask
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & mask
+    return (mixed ^ (mixed >> 31) ^ block) & 1 == 0
+
+
+def test_the_order_takes_turns_with_sparks_own_and_the_event_log_says_when(
+    machine: Machine, policy: Path, tmp_path: Path
+) -> None:
+    control, logs = tmp_path / "control.json", tmp_path / "logs"
+    logs.mkdir()
+    before = len(machine.said())
+    block_s = 24 * 3_600
+    block = int(time.time()) // block_s
+    settings = {
+        "spark_parcae_control": control,
+        "spark_parcae_controlMs": 100,
+        "spark_eventLog_enabled": "true",
+        "spark_eventLog_dir": logs,
+    }
+    with application(machine, policy, **settings) as queries:
+        for is_policy in (False, True):
+            seed = next(seed for seed in count() if _is_policy(seed, block) == is_policy)
+            wanted = {"mode": "on", "experiment": {"block": "24h", "washout": "0s", "seed": seed}}
+            control.write_text(json.dumps(wanted))
+            said = f"86400000 ms, 0 ms of washout, seed {seed}"
+            wait_until(lambda said=said: bool(_new_lines(machine, before, said)))
+            assert (queries.run_both() > 0.3 * _ALONE_S) == is_policy
+        control.write_text('{"mode": "observe"}')
+        wait_until(lambda: bool(_new_lines(machine, before, "the mode is observe by")))
+        queries.run("after", 2)
+    jobs = read_spark_run([logs], key="spark.parcae.jobKey").jobs
+    assert {job.arm.is_policy for job in jobs if job.arm} == {False, True}
+    assert {job.arm.block for job in jobs if job.arm} == {block}
+    assert jobs[-1].name == "after"
+    assert jobs[-1].arm is None
     assert machine.complaints() == []
 
 
