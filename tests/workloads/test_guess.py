@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.durations import TaskDurations
-from parcae.workloads.guess import guess_task_ms, mean_log_task_ms
+from parcae.workloads.guess import OVERHEAD_BYTES, guess_task_ms, mean_log_task_ms
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import batch, job
 
 
-def _reading(task_ms: int, input_bytes: float) -> JobSpec:
-    return JobSpec(
-        "reading", (StageSpec(4, TaskDurations.constant(task_ms), input_bytes=input_bytes),)
-    )
+def _reading(task_ms: int, input_bytes: float, name: str = "", tasks: int = 4) -> JobSpec:
+    stage = StageSpec(tasks, TaskDurations.constant(task_ms), input_bytes=input_bytes)
+    return JobSpec(name or f"reading {task_ms} {input_bytes}", (stage,))
+
+
+def _bytes(size: int) -> float:
+    """Bytes that, with a query's overhead, grow as the size."""
+    return 4e6 * size * 5 - OVERHEAD_BYTES
+
+
+def _growing() -> tuple[JobSpec, ...]:
+    return tuple(_reading(100 * size, _bytes(size)) for size in (1, 2, 3, 4, 6, 8))
 
 
 def test_without_bytes_the_guess_is_a_typical_task() -> None:
@@ -27,21 +37,36 @@ def test_without_bytes_the_guess_is_a_typical_task() -> None:
 
 
 def test_jobs_that_read_more_are_guessed_to_take_longer() -> None:
-    workload = Workload("w", tuple(_reading(100 * size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8)))
+    workload = Workload("w", _growing())
     assert guess_task_ms(workload).tolist() == pytest.approx(
         [100.0 * size for size in (1, 2, 3, 4, 6, 8)]
     )
 
 
 def test_a_job_is_guessed_by_the_others_alone() -> None:
-    others = tuple(_reading(100 * size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8))
-    odd = Workload("w", (*others, _reading(50_000, 4e6 * 5)))
+    odd = Workload("w", (*_growing(), _reading(50_000, _bytes(5))))
     assert guess_task_ms(odd)[-1] == pytest.approx(500.0)
+
+
+def test_runs_of_the_same_name_do_not_help_to_guess_a_job() -> None:
+    odd = (_reading(50_000, _bytes(5), "odd"), _reading(50_000, _bytes(5), "odd (2)"))
+    guesses = guess_task_ms(Workload("w", (*_growing(), *odd)))
+    assert guesses[-2:].tolist() == pytest.approx([500.0, 500.0])
+
+
+def test_the_guessed_work_is_spread_over_the_tasks() -> None:
+    many = _reading(50, _bytes(5), tasks=40)
+    assert guess_task_ms(Workload("w", (*_growing(), many)))[-1] == pytest.approx(50.0)
+
+
+def test_the_bytes_of_scanned_files_go_before_those_that_tasks_read() -> None:
+    known = replace(_reading(50_000, 7.0), scan_bytes=_bytes(5))
+    assert guess_task_ms(Workload("w", (*_growing(), known)))[-1] == pytest.approx(500.0)
 
 
 def test_a_task_that_reads_more_is_never_guessed_to_take_less() -> None:
     workload = Workload(
-        "w", tuple(_reading(1_000 // size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8))
+        "w", tuple(_reading(1_000 // size, _bytes(size)) for size in (1, 2, 3, 4, 6, 8))
     )
     guess_ms = guess_task_ms(workload)
     assert (np.ptp(guess_ms) / guess_ms.mean()) < 0.5  # each is the mean of the others

@@ -136,7 +136,7 @@ class DurationModel:
         self.learned = learned or LearnedDurations()
         self._profiles: dict[tuple[str, _Shape], int] = {}
         self._named: dict[str, tuple[int, ...]] = {}
-        self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS
+        self._guess: Callable[[float, int], float] = lambda _bytes, _tasks: ASSUMED_TASK_MS
         if workload is None:
             return
         self._named = rows_by_name(workload)
@@ -153,7 +153,7 @@ class DurationModel:
     @property
     def typical_task_ms(self) -> float:
         """Duration of a typical task by the profile, in ms."""
-        return self._guess(0.0)
+        return self._guess(0.0, 1)
 
     def look_up(self, names: Sequence[str], stages: Sequence[StageMessage]) -> RecurringJob:
         """Look a job up by its names, the preferred one first.
@@ -172,9 +172,8 @@ class DurationModel:
         # Tasks of this cluster say more about its speed than the profile, once there are enough.
         if self.is_learning and self.learned.num_any_tasks >= _ENOUGH_TASKS:
             return max(1.0, self.learned.any_task_ms)
-        roots = [stage for stage in stages if not stage.parents]
-        num_tasks = sum(stage.tasks for stage in roots)
-        return self._guess(sum(stage.input_bytes or 0 for stage in roots) / max(1, num_tasks))
+        num_bytes = sum(stage.input_bytes or 0 for stage in stages if not stage.parents)
+        return self._guess(num_bytes, sum(stage.tasks for stage in stages))
 
     def rows(self, job: JobMessage, recurring: RecurringJob) -> JobRows:
         """Make the table rows of a job."""

@@ -33,6 +33,7 @@ from parcae.service.protocol import (
     TasksReported,
     new_nonce,
 )
+from parcae.workloads.guess import bytes_of
 from parcae.workloads.job import StageSpec, spark_roots
 from parcae.workloads.workload import JobSequence
 
@@ -76,6 +77,7 @@ class _TaskSet:
     spec: StageSpec
     children: Sequence[int]
     parents_left: int  # parents that have not completed
+    num_bytes: int  # that its job reads; 0 but for the first stage
     started: int = 0
     finished: int = 0
     executed_ms: int = 0
@@ -170,7 +172,7 @@ class SimulatedClient:
             parents=tuple(
                 parent for parent in spec.parents if sets[parent].is_revealed or not self.is_open
             ),
-            input_bytes=int(spec.input_bytes) or None,
+            input_bytes=task_set.num_bytes or None,
             started=task_set.started,
             finished=task_set.finished,
             executed_ms=task_set.executed_ms,
@@ -233,11 +235,13 @@ class SimulatedClient:
     def _arrive(self, row: int) -> _Job:
         spec = self.sequence.jobs[row]
         self._jobs[row] = job = _Job(row)
+        roots = spark_roots([stage.parents for stage in spec.stages])
+        read = {roots[0]: int(bytes_of(spec))}
         job.sets = [
-            _TaskSet(job, index, stage, spec.children[index], len(stage.parents))
-            for index, stage in enumerate(spec.stages)
+            _TaskSet(job, i, stage, spec.children[i], len(stage.parents), read.get(i, 0))
+            for i, stage in enumerate(spec.stages)
         ]
-        for root in spark_roots([stage.parents for stage in spec.stages]):
+        for root in roots:
             if self.follows_simulator:
                 self._followups.append(job.sets[root])
             else:

@@ -45,6 +45,7 @@ _OF_JOBS = {
     "work_sigma": ("work_sigma", np.float64),
     "num_runs": ("num_runs", np.int64),
     "session": ("session", np.int64),
+    "scan_bytes": ("scan_bytes", np.float64),
 }
 _OF_STAGES = {
     "num_tasks": ("num_tasks", np.int64),

@@ -85,8 +85,8 @@ def fingerprint(workload: Workload) -> str:
     """Hash of everything that a simulation uses.
 
     This includes DAGs, tasks, durations, demands, weights, spread and pools. Attributes that were
-    added later (spread, pools, input bytes, driver time, sessions) enter the hash only where they
-    are set, so that older workloads keep their fingerprints.
+    added later (spread, pools, bytes, driver time, sessions) enter the hash only where they are
+    set, so that older workloads keep their fingerprints.
     """
     digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
     if workload.cores_per_task > 1:
@@ -103,6 +103,8 @@ def fingerprint(workload: Workload) -> str:
         if job.session >= 0 or job.pauses_ms:
             digest.update(repr(("session", job.session, job.pauses_ms)).encode())
         digest.update(job.run_factors.tobytes())
+        if job.scan_bytes > 0:
+            digest.update(repr(("scanned", float(job.scan_bytes))).encode())
         for stage in job.stages:
             # Stages may share one duration table. Its samples are hashed once; later stages refer
             # to its number.

@@ -342,6 +342,8 @@ class JobSpec:
             it out.
         driver_time: the driver's time in the recorded runs; None: not known, none is played.
         recorded_ms: how long a recorded run took, from its arrival to its end; None: not known.
+        scan_bytes: bytes of the files that a run's scans read on average, times the share of the
+            columns that each scan read; threefold if the run writes rows. 0: not known.
         run_factors: float64[num_runs, num_stages], work of a stage in each of the runs / in the
             profile; empty where the runs are not kept.
 
@@ -367,6 +369,7 @@ class JobSpec:
     driver_time: DriverTime | None = None
     recorded_ms: int | None = None
     run_factors: Any = ()
+    scan_bytes: float = 0.0
     #: Stage indices, parents before children.
     topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
 
@@ -395,6 +398,10 @@ class JobSpec:
         if not _is_amount(self.work_sigma):
             raise WorkloadError(
                 f"job {self.name!r}: the work sigma is {self.work_sigma}; it must be a number >= 0"
+            )
+        if not _is_amount(self.scan_bytes):
+            raise WorkloadError(
+                f"job {self.name!r}: {self.scan_bytes} scanned bytes; it must be a number >= 0"
             )
         object.__setattr__(self, "work_sigma", float(self.work_sigma))
         if self.num_runs < 1:

@@ -20,6 +20,7 @@ from parcae.workloads.spark_log.events import (
     ApplicationEnd,
     ApplicationStart,
     BlockBegin,
+    DriverUpdates,
     Environment,
     Event,
     ExecutorAdded,
@@ -37,7 +38,7 @@ from parcae.workloads.spark_log.events import (
     Statement,
     TaskEnd,
 )
-from parcae.workloads.spark_log.plan import PlanNames, SqlPlan
+from parcae.workloads.spark_log.plan import PlanNames, Scan, SqlPlan
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -110,6 +111,14 @@ class SqlRecord:
     is_ended: bool = False
     is_success: bool | None = None
     end_ms: int = -1
+    #: Bytes of the files of its scans, by the scan.
+    scanned: dict[Scan, int] = field(default_factory=dict)
+
+    def update(self, values: Mapping[int, int]) -> None:
+        """Take the bytes of the scans of the present plan."""
+        for scan in self.plan.scans:
+            if (num_bytes := values.get(scan.accumulator, -1)) >= 0:
+                self.scanned[scan] = num_bytes
 
 
 def _int64_columns() -> tuple[array[int], ...]:
@@ -186,15 +195,17 @@ class ApplicationLog:
                 self.job_end_ms[event.job_id] = event.time_ms
             case SqlStart():
                 self.sql[event.execution_id] = SqlRecord(*event)
-            case SqlPlanUpdate() | SqlEnd():
+            case SqlPlanUpdate() | DriverUpdates() | SqlEnd():
                 if record := self.sql.get(event.execution_id):
                     if isinstance(event, SqlPlanUpdate):
                         record.plan = event.plan
+                    elif isinstance(event, DriverUpdates):
+                        record.update(event.values)
                     else:
                         record.is_ended = True
                         record.is_success = event.is_success
                         record.end_ms = event.time_ms
-                else:
+                elif not isinstance(event, DriverUpdates):
                     self.has_unknown_sql = True
             case Statement(group=group):
                 self.statements[group] = event
@@ -240,6 +251,13 @@ class ApplicationLog:
         row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *details)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
+
+    def row_bytes(self) -> dict[str, int]:
+        """For every table that SQL scanned the most bytes of a row that a scan of it read."""
+        most = dict[str, int]()
+        for scan in (scan for record in self.sql.values() for scan in record.scanned):
+            most[scan.table] = max(scan.row_bytes, most.get(scan.table, 0))
+        return most
 
     @property
     def has_beginning(self) -> bool:

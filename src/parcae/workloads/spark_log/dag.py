@@ -52,6 +52,8 @@ from parcae.workloads.spark_log.naming import (
 
 #: Stages submitted within this time of each other are assumed to wait for the same event.
 TOGETHER_MS = 50
+#: What a query writes costs as much as reading it twice more: the rows are encoded and compressed.
+WRITTEN = 3.0
 #: A job of more stages is no query; what follows takes time with the square of their number.
 MOST_STAGES = 10_000
 #: Runs that overlap for at most this share of the time count as runs one at a time.
@@ -115,6 +117,7 @@ class JobRun:
     session: int = -1
     pause_ms: int = -1
     task_ms: int = 0
+    scan_bytes: float = 0.0
 
 
 def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
@@ -192,6 +195,20 @@ class _Application:
     slots: Sequence[tuple[int, int]]
     free: FreeTime
     left_ms: Int64Array
+
+    @cached_property
+    def _row_bytes(self) -> dict[str, int]:
+        return self.log.row_bytes()
+
+    def scan_bytes(self, executions: Sequence[SqlRecord]) -> float:
+        """See `JobSpec.scan_bytes`."""
+        return sum(
+            num_bytes
+            * (WRITTEN if execution.plan.is_write else 1.0)
+            * (scan.row_bytes / self._row_bytes[scan.table])
+            for execution in executions
+            for scan, num_bytes in execution.scanned.items()
+        )
 
     @cached_property
     def startup_stage(self) -> int:
@@ -324,6 +341,7 @@ def _job_run(
         max(0, end_ms - max(ended_ms.values())),
         application.slots,
         waits_with=callers_of(group, log),
+        scan_bytes=application.scan_bytes(group.executions),
     )
 
 

@@ -172,6 +172,13 @@ class SqlPlanUpdate(NamedTuple):
     plan: SqlPlan
 
 
+class DriverUpdates(NamedTuple):
+    """Values of accumulators that the driver set for a SQL execution, by accumulator."""
+
+    execution_id: int
+    values: Mapping[int, int]
+
+
 class SqlEnd(NamedTuple):
     """The end of a SQL execution in ms (-1 where the log does not contain it).
 
@@ -219,6 +226,7 @@ Event = (
     | TaskEnd
     | SqlStart
     | SqlPlanUpdate
+    | DriverUpdates
     | SqlEnd
     | Statement
     | BlockBegin
@@ -450,6 +458,11 @@ def _sql_plan_update(data: Any) -> SqlPlanUpdate:
     return SqlPlanUpdate(_integer(data["executionId"]), read_plan(data.get("sparkPlanInfo")))
 
 
+def _driver_updates(data: Any) -> DriverUpdates:
+    values = {_integer(row[0]): int(row[1]) for row in data["accumUpdates"]}
+    return DriverUpdates(_integer(data["executionId"]), values)
+
+
 def _sql_end(data: Any) -> SqlEnd:
     message = data.get("errorMessage")
     return SqlEnd(
@@ -493,6 +506,7 @@ _PARSERS: dict[bytes, Callable[[Any], Event]] = {
     b"SparkListenerStageCompleted": _stage_completed,
     _SQL + b"SparkListenerSQLExecutionStart": _sql_start,
     _SQL + b"SparkListenerSQLAdaptiveExecutionUpdate": _sql_plan_update,
+    _SQL + b"SparkListenerDriverAccumUpdates": _driver_updates,
     _SQL + b"SparkListenerSQLExecutionEnd": _sql_end,
     _THRIFT + b"SparkListenerThriftServerOperationStart": _statement,
     b"parcae.spark.ExperimentEvent": _block_begin,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -115,6 +116,19 @@ _SHUFFLES = ("Exchange", "ShuffleExchange", "ReusedExchange")
 #: Operators whose input is computed by another stage and passed on by the driver.
 _LINKS = ("BroadcastExchange", "Subquery", "SubqueryBroadcast", "SubqueryAdaptiveBroadcast")
 _PLAN_ID = re.compile(r"\[(?:plan_)?id=#?(\d+)\]")
+#: The metric in which the driver counts the bytes of the files that a scan reads.
+_BYTES_OF_FILES = "size of files read"
+#: The names of operators that write rows.
+_WRITE = re.compile(
+    r"^(?:Execute )?(?:Insert|Save|Append|Overwrite|Replace|Write|\w{0,40}AsSelect)"
+)
+#: A type in a schema that has no types inside, and the end of one of more columns than are written.
+_TYPE = re.compile(r"[:<,]([a-z_]+)(?:\([0-9, ]*\))?(?=[,>]|$)")
+_MORE_FIELDS = re.compile(r"\.\.\. (\d{1,6}) more fields>$")
+#: What Spark's optimiser assumes for a value of a type, and for one of any other.
+_BYTES = {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "date": 4, "float": 4}
+_BYTES |= dict.fromkeys(("bigint", "double", "decimal", "timestamp", "timestamp_ntz"), 8)
+_OTHER_BYTES = 20
 #: Deeper levels of a plan are ignored, because of Python's recursion limit.
 _MAX_DEPTH = 400
 
@@ -130,15 +144,27 @@ class PlanLink(NamedTuple):
     consumers: tuple[frozenset[int], ...]
 
 
+class Scan(NamedTuple):
+    """A scan of files: the table's folders, the bytes of a row by the types of the columns that it
+    reads, and the accumulator in which the driver counts the bytes of its files.
+    """
+
+    table: str
+    row_bytes: int
+    accumulator: int
+
+
 class SqlPlan(NamedTuple):
     """The relevant content of a SQL plan.
 
     `links` are its broadcasts and subqueries; `operators` are pairs (accumulator, operator), inputs
-    first.
+    first; `is_write` says whether it writes rows to a table or to files.
     """
 
     links: tuple[PlanLink, ...] = ()
     operators: tuple[tuple[int, str], ...] = ()
+    scans: tuple[Scan, ...] = ()
+    is_write: bool = False
 
 
 @dataclass(eq=False)
@@ -168,9 +194,12 @@ def read_plan(plan: Any) -> SqlPlan:
     by_plan_id: dict[str, _Segment] = {}
     reused: list[tuple[str, _Segment]] = []
     operators: list[tuple[int, str]] = []
+    scans: list[Scan] = []
+    writes: list[str] = []
 
     def walk(node: Any, segment: _Segment, depth: int) -> None:
         name = str(node.get("nodeName", ""))
+        writes.extend(_WRITE.findall(name))
         below = segment
         if name in _LINKS or name in _SHUFFLES:
             # An exchange ends the segment above it.
@@ -186,6 +215,7 @@ def read_plan(plan: Any) -> SqlPlan:
             ids = [int(metric["accumulatorId"]) for metric in node.get("metrics") or ()]
             segment.accumulators.update(ids)
             operators.extend((accumulator, name.strip()) for accumulator in ids)
+            scans.extend(_scans(node))
         if depth < _MAX_DEPTH:
             for child in node.get("children") or ():
                 walk(child, below, depth + 1)
@@ -203,4 +233,23 @@ def read_plan(plan: Any) -> SqlPlan:
         for link, consumers in pairs
         if link.accumulators and consumers
     )
-    return SqlPlan(complete, tuple(reversed(operators)))
+    return SqlPlan(complete, tuple(reversed(operators)), tuple(scans), bool(writes))
+
+
+def _scans(node: Any) -> Iterator[Scan]:
+    """The scan of files that an operator is, if it is one."""
+    metadata = node.get("metadata") or {}
+    for metric in node.get("metrics") or ():
+        if metric.get("name") == _BYTES_OF_FILES:
+            row_bytes = bytes_of_row(str(metadata.get("ReadSchema", "")))
+            yield Scan(str(metadata.get("Location", "")), row_bytes, int(metric["accumulatorId"]))
+
+
+def bytes_of_row(schema: str) -> int:
+    """The bytes of a row of a schema as Spark writes it, at least 1.
+
+    Example: `bytes_of_row("struct<a:int,b:struct<c:date,d:string>,... 3 more fields>")` is 88.
+    """
+    more = _MORE_FIELDS.search(schema)
+    fields = [_BYTES.get(kind, _OTHER_BYTES) for kind in _TYPE.findall(schema)]
+    return max(1, sum(fields) + (int(more[1]) * _OTHER_BYTES if more else 0))

@@ -222,6 +222,7 @@ def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
         session=run.session,
         pauses_ms=_pauses_ms([run]),
         recorded_ms=run.end_ms - run.submission_ms if run.end_ms >= run.submission_ms else None,
+        scan_bytes=run.scan_bytes,
     )
 
 
@@ -364,6 +365,7 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         driver_time=driver_time(of_runs),
         pauses_ms=_pauses_ms(runs),
         run_factors=spread.factors if len(runs) > 1 else (),
+        scan_bytes=float(np.mean([run.scan_bytes for run in runs])),
     )
 
 
