@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from parcae.policies.policy_file import export_policy, write_policy
+from parcae.workloads.guess import OVERHEAD_BYTES
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.synthetic import chain
@@ -121,6 +122,35 @@ def test_a_short_query_does_not_wait_for_a_long_one(machine: Machine, policy: Pa
     (line,) = _new_lines(machine, before, "parcae: on")
     assert "srpt by" in line
     assert "knows 2 jobs; the scheduler mode FIFO decides ties" in line
+    assert machine.complaints() == []
+
+
+def test_a_query_that_never_ran_is_sized_by_the_bytes_that_the_log_shows(
+    machine: Machine, policy: Path, tmp_path: Path
+) -> None:
+    trace, log = tmp_path / "trace.jsonl", tmp_path / "log"
+    log.mkdir()
+    settings = {"spark_eventLog_enabled": "true", "spark_eventLog_dir": log.as_uri()}
+    with application(machine, policy, spark_parcae_trace=trace, **settings) as queries:
+        table = str(tmp_path / "table")
+        rows = queries.session.range(100_000).selectExpr("id", "cast(id as int) x", "uuid() s")
+        rows.write.parquet(table)
+        queries.session.read.parquet(table).createOrReplaceTempView("t")
+        for columns in ("id, x, s", "x"):
+            queries.context.setJobDescription(columns)
+            queries.context.setLocalProperty("spark.parcae.jobKey", columns)
+            queries.session.sql(f"select sum(hash({columns})) from t").collect()
+    workload, _ = read_spark_event_logs([log])
+    read = {job.name: job.scan_bytes for job in workload.jobs}
+    assert read["x"] == pytest.approx(read["id, x, s"] * 4 / 32)
+    tiers = dict[str, float]()
+    for line in trace.read_text().splitlines():
+        for job in json.loads(line)["jobs"]:
+            if job.get("known") == "bytes":
+                tiers.setdefault(job["name"], job["tier"])  # before a task ends
+    for columns in ("id, x, s", "x"):
+        # Before five queries are known a core reads 20 MB a second.
+        assert tiers[columns] == pytest.approx((read[columns] + OVERHEAD_BYTES) / 20e3)
     assert machine.complaints() == []
 
 

@@ -10,7 +10,11 @@ import pytest
 
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.archive import load_workload
-from parcae.workloads.spark_log.plan import plan_names
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.guess import guess_new_task_ms
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.spark_log.plan import bytes_of_row, plan_names
+from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY
 from tests.spark import planning_cases
 from tests.spark.java import run_java
@@ -63,6 +67,35 @@ def _assert_near(found: object, kept: object) -> None:
             _assert_near(found[key], kept[key])
     else:
         assert found == kept
+
+
+def test_sizes_of_queries_that_never_ran_are_those_of_python(
+    class_path: str, tmp_path: Path
+) -> None:
+    draw = random.Random(62)
+    points = [(draw.uniform(1e5, 1e9), draw.uniform(10.0, 1e6)) for _ in range(12)]
+    steep = [(1e7 * 10.0**place, 16.0**place) for place in range(2, 8)]
+    kinds = ("int", "string", "decimal(15,2)", "array<map<date,binary>>", "struct<a:double>")
+    schemas = [
+        "struct<" + ",".join(f"c{i}:{draw.choice(kinds)}" for i in range(draw.randrange(30))) + end
+        for end in (">", ",... 7 more fields>", "")
+        for _ in range(20)
+    ]
+    for given in (points, steep):
+        stages = [StageSpec(1, TaskDurations.constant(1), mean_task_ms=work) for _, work in given]
+        jobs = [
+            JobSpec(f"j{row}", (stage,), scan_bytes=given[row][0])
+            for row, stage in enumerate(stages)
+        ]
+        guess = guess_new_task_ms(Workload("w", tuple(jobs)))
+        fixture = {
+            "schemas": [(text, bytes_of_row(text)) for text in schemas],
+            "points": given,
+            "priors": [(size, guess(size, 1)) for size in (1.0, 1e4, 3e7, 1e12)],
+        }
+        path = tmp_path / "sizes.json"
+        path.write_text(json.dumps(fixture))
+        assert "ok sizes as in Python" in run_java(class_path, "guest.LearnedTest", path)
 
 
 def test_the_golden_orders_are_those_of_the_kernels() -> None:

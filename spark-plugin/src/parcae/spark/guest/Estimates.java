@@ -36,6 +36,25 @@ final class Estimates {
       unstartedMs += (row.tasks - row.started) * row.taskMs;
       executedMs += row.executedMs;
     }
-    return Math.max(unstartedMs * correction(query), LEAST_SHARE * executedMs);
+    double leftMs =
+        query.priorMs > 0 ? leftOfPriorMs(query, executedMs) : unstartedMs * correction(query);
+    return Math.max(leftMs, LEAST_SHARE * executedMs);
+  }
+
+  /**
+   * What is left of a work that only the query's bytes foretell. Its stages come to light one by
+   * one, so their tasks say only what is left at least, and only by tasks that have finished.
+   */
+  private static double leftOfPriorMs(Query query, double executedMs) {
+    int finished = 0;
+    int running = 0;
+    int unstarted = 0;
+    for (StageRow row : query.rows()) {
+      finished += row.finished;
+      running += row.running();
+      unstarted += row.tasks - row.started;
+    }
+    double taskMs = finished == 0 ? 0 : executedMs / finished;
+    return Math.max(query.priorMs - executedMs - running * taskMs, unstarted * taskMs);
   }
 }

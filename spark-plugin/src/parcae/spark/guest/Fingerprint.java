@@ -11,6 +11,8 @@ import java.util.regex.Pattern;
  * `parcae.workloads.spark_log.plan` and are the same in every session, run and folder of files.
  */
 final class Fingerprint {
+  /** How names by shape begin. */
+  static final String SHAPE = "shape-";
   private static final int DIGITS = 16;
   /** Parts of a plan that differ between runs of one query, in the order of replacement. */
   private static final Pattern[] VARYING = {
@@ -56,7 +58,7 @@ final class Fingerprint {
         lines[i] = withoutLiterals(lines[i]);
       }
     }
-    return "shape-" + hash(String.join("\n", lines));
+    return SHAPE + hash(String.join("\n", lines));
   }
 
   /** The plan without the parts that differ between runs. */

@@ -73,6 +73,9 @@ interface Follower {
   /** An SQL execution starts; `plan` is Spark's description of its physical plan. */
   void executionStarted(String execution, String plan);
 
+  /** The scans of an SQL execution read so many bytes, as far as that is known now. */
+  default void bytesKnown(String execution, double bytes) {}
+
   /** An SQL execution has ended. The end of a job that failed may come later. */
   void executionEnded(String execution, boolean isSuccess);
 

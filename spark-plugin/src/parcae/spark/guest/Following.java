@@ -18,6 +18,10 @@ import java.util.Set;
 abstract class Following<Q extends Following.OpenQuery> implements Follower {
   /** The plan names of every open SQL execution. */
   private final Map<String, List<String>> executions = new HashMap<>();
+  /** The bytes that every open SQL execution reads. */
+  private final Map<String, Double> bytesOf = new HashMap<>();
+  /** The executions that are a part of another one, by which their query is known. */
+  private final Map<String, String> partOf = new HashMap<>();
   private final Map<String, Q> queries = new LinkedHashMap<>(); // in order of arrival
   private final Map<Integer, String> queryOfJob = new HashMap<>();
   private final Map<Integer, List<Integer>> stagesOfJob = new HashMap<>();
@@ -68,6 +72,28 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
   /** A query has ended. */
   abstract void ended(Q query);
 
+  /** It is known that an open query reads other bytes than before. */
+  void reads(Q query, double bytes) {}
+
+  /** The bytes that a query reads, with all its executions; 0 if they are not known. */
+  final double bytesOf(String key) {
+    double bytes = bytesOf.getOrDefault(key, 0.0);
+    for (Map.Entry<String, String> part : partOf.entrySet()) {
+      bytes += part.getValue().equals(key) ? bytesOf.getOrDefault(part.getKey(), 0.0) : 0;
+    }
+    return bytes;
+  }
+
+  @Override
+  public synchronized void bytesKnown(String execution, double bytes) {
+    bytesOf.put(execution, bytes);
+    String key = partOf.getOrDefault(execution, execution);
+    Q query = queries.get(key);
+    if (query != null) {
+      reads(query, bytesOf(key));
+    }
+  }
+
   /** Open queries by key (see `Order.queryOf`), in order of arrival; needs this object's lock. */
   final Map<String, Q> queries() {
     return queries;
@@ -89,14 +115,23 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
       query.failed();
     }
     close(execution);
+    if (!partOf.containsKey(execution)) { // its parts are kept until now
+      bytesOf.keySet().removeIf(each -> execution.equals(partOf.getOrDefault(each, each)));
+      partOf.values().removeIf(execution::equals);
+    }
   }
 
   @Override
   public synchronized void jobStarted(StartedJob job) {
     Q query = queries.get(job.query);
+    boolean isPart = job.execution != null
+        && !job.execution.equals(job.query)
+        && partOf.put(job.execution, job.query) == null;
     if (query == null) {
       query = opened(job, planNames(job));
       queries.put(job.query, query);
+    } else if (isPart) {
+      reads(query, bytesOf(job.query));
     }
     query.jobs().add(job.id);
     queryOfJob.put(job.id, job.query);

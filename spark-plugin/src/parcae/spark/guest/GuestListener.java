@@ -32,7 +32,11 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.cluster.ExecutorInfo;
+import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
+import org.apache.spark.sql.execution.SparkPlanInfo;
+import org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import parcae.spark.Names;
@@ -62,6 +66,7 @@ final class GuestListener extends SparkListener {
   private final LostEnds executions = new LostEnds();
   /** What Spark's user interface calls the open SQL executions: the user's text or a call site. */
   private final Map<String, String> descriptions = new HashMap<>();
+  private final Scans scans = new Scans();
   private long checkedNs = System.nanoTime();
 
   /**
@@ -255,17 +260,45 @@ final class GuestListener extends SparkListener {
         descriptions.put(execution, start.description() == null ? "" : start.description());
         notifyFollowers(follower ->
             follower.executionStarted(execution, start.physicalPlanDescription()));
+        QueryExecution query = SQLExecution.getQueryExecution(start.executionId());
+        if (query != null) {
+          scans.related(query);
+        }
+        planned(start.executionId(), start.sparkPlanInfo());
+      });
+    } else if (event instanceof SparkListenerSQLAdaptiveExecutionUpdate) {
+      SparkListenerSQLAdaptiveExecutionUpdate update =
+          (SparkListenerSQLAdaptiveExecutionUpdate) event;
+      guest.attempt("noting a changed plan", () ->
+          planned(update.executionId(), update.sparkPlanInfo()));
+    } else if (event instanceof SparkListenerDriverAccumUpdates) {
+      SparkListenerDriverAccumUpdates updates = (SparkListenerDriverAccumUpdates) event;
+      guest.attempt("noting the bytes of files", () -> {
+        if (scans.counted(updates)) {
+          tellBytes(updates.executionId());
+        }
       });
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
       SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
       guest.attempt("noting the end of a query", () -> {
         executions.ended(end.executionId());
+        scans.ended(end.executionId());
         String execution = String.valueOf(end.executionId());
         descriptions.remove(execution);
         boolean isSuccess = end.executionFailure().isEmpty();
         notifyFollowers(follower -> follower.executionEnded(execution, isSuccess));
       });
     }
+  }
+
+  private void planned(long execution, SparkPlanInfo plan) {
+    scans.planned(execution, plan);
+    tellBytes(execution);
+  }
+
+  private void tellBytes(long execution) {
+    double bytes = scans.bytes(execution);
+    notifyFollowers(follower -> follower.bytesKnown(String.valueOf(execution), bytes));
   }
 
   /**
@@ -300,6 +333,7 @@ final class GuestListener extends SparkListener {
     for (long each : executions.findLost(id -> SQLExecution.getQueryExecution(id) != null)) {
       guest.repaired(1);
       descriptions.remove(String.valueOf(each));
+      scans.ended(each);
       notifyFollowers(follower -> follower.executionEnded(String.valueOf(each), true));
     }
     Set<String> present = ExecutorShare.executorsOf(context.schedulerBackend());

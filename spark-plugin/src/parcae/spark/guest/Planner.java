@@ -62,7 +62,10 @@ final class Planner extends Following<Query> {
     }
     Set<String> names = new LinkedHashSet<>(learnable);
     names.add(job.plainName);
-    Query query = estimated(names, learnable);
+    double bytes = bytesOf(job.query);
+    Query query = estimated(names, learnable, bytes);
+    query.reads(bytes, 1);
+    reads(query, bytes);
     arrivals.add(query);
     latest.add(query);
     if (latest.size() > Guard.LATEST + 1) {
@@ -73,9 +76,9 @@ final class Planner extends Following<Query> {
 
   /**
    * Creates a query with the best estimate: of the policy file under any of its names, else of
-   * earlier runs in this application, else none but the duration of a typical task.
+   * earlier runs, else of the bytes that it reads, else none but the duration of a typical task.
    */
-  private Query estimated(Set<String> names, Set<String> learnable) {
+  private Query estimated(Set<String> names, Set<String> learnable, double bytes) {
     for (String name : names) {
       Profile profile = policy.find(name);
       if (profile != null) {
@@ -83,12 +86,14 @@ final class Planner extends Following<Query> {
       }
     }
     for (String name : learnable) {
-      Profile profile = learned.find(name);
+      Profile profile = learned.find(name, bytes);
       if (profile != null) {
         return query(learnable, profile, name, Trace.Label.Source.LEARNED);
       }
     }
-    return query(learnable, null, names.iterator().next(), Trace.Label.Source.UNKNOWN);
+    Trace.Label.Source source =
+        bytes > 0 ? Trace.Label.Source.BYTES : Trace.Label.Source.UNKNOWN;
+    return query(learnable, null, names.iterator().next(), source);
   }
 
   private Query query(
@@ -110,12 +115,19 @@ final class Planner extends Following<Query> {
   }
 
   @Override
+  void reads(Query query, double bytes) {
+    query.reads(bytes, Learned.ratio(bytes, query.bytes()));
+    query.priorMs = query.hasProfile() || bytes <= 0 ? 0 : learned.priorMs(bytes);
+  }
+
+  @Override
   void ended(Query query) {
     query.ended();
-    Profile run = query.run();
-    if (run != null) {
-      query.names().forEach(name -> learned.observe(name, run));
-      watcher.ended(query.expectedMs, run.workMs);
+    Profile stages = query.run();
+    if (stages != null) {
+      Learned.Run run = new Learned.Run(System.currentTimeMillis(), query.bytes(), stages.workMs);
+      query.names().forEach(name -> learned.observe(name, stages, run));
+      watcher.ended(query.expectedMs, stages.workMs);
     }
   }
 

@@ -109,6 +109,12 @@ final class Planning implements Follower {
   }
 
   @Override
+  public synchronized void bytesKnown(String execution, double bytes) {
+    planner.bytesKnown(execution, bytes);
+    dueNow();
+  }
+
+  @Override
   public synchronized void executionEnded(String execution, boolean isSuccess) {
     planner.executionEnded(execution, isSuccess);
     dueNow();

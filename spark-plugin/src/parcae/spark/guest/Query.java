@@ -19,6 +19,7 @@ final class Query implements Following.OpenQuery {
   /** In place of the expected work, before the first stages are listed. */
   static final double NOT_YET = -1;
   private static final int MAX_REMEMBERED = 1_000; // stages of a learned profile
+  private static final double OTHER_SCALE = 1.5; // more than this many times the bytes
 
   private final List<String> names;
   private final boolean hasProfile;
@@ -29,10 +30,13 @@ final class Query implements Following.OpenQuery {
   private final Set<Integer> jobs = new HashSet<>(); // Spark jobs that have not ended
   private Trace.Label label;
   private boolean hasFailed;
+  private double bytes; // that it reads; 0 if not known
+  private boolean isScaled; // the profile's stages are those of another scale
   private boolean isReshaped; // derived fields must be computed again
 
   final long arrivalMs;
   boolean isComplete;
+  double priorMs; // its work as the bytes that it reads foretell it; 0 if there is a profile
 
   // What is watched; see `QueryView`.
   long servedMs; // when a stage was submitted, or a task started or ended, for the last time
@@ -89,6 +93,30 @@ final class Query implements Following.OpenQuery {
   Query labelled(Trace.Label newLabel) {
     label = newLabel;
     return this;
+  }
+
+  boolean hasProfile() {
+    return hasProfile;
+  }
+
+  double bytes() {
+    return bytes;
+  }
+
+  /**
+   * Sets the bytes that the query reads.
+   *
+   * @param ratio how much more work its stages have than was thought so far
+   */
+  void reads(double newBytes, double ratio) {
+    bytes = newBytes;
+    isScaled |= Math.abs(Math.log(ratio)) > Math.log(OTHER_SCALE);
+    for (StageRow row : rows) {
+      if (hasProfile && !row.isSubmitted) {
+        row.taskMs *= ratio;
+        isReshaped = true;
+      }
+    }
   }
 
   Trace.Label label() {
@@ -162,6 +190,8 @@ final class Query implements Following.OpenQuery {
       row = matchRow(stageId, tasks);
     }
     if (!row.isSubmitted) {
+      // At another scale a stage has other tasks, and its work is what was scaled.
+      row.taskMs *= isScaled ? row.tasks / (double) Math.max(1, tasks) : 1;
       row.tasks = Math.max(1, tasks);
       skipAbove(stageId);
     } else if (attempt > row.attempt) {

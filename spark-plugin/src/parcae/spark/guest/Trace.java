@@ -40,8 +40,8 @@ final class Trace {
 
   /** The planner's name of a query and the source of its estimate. */
   static final class Label {
-    /** The policy file, earlier runs in this application, or only the policy file's mean. */
-    enum Source { POLICY, LEARNED, UNKNOWN }
+    /** The policy file, earlier runs, the bytes of scanned files, or only a typical task. */
+    enum Source { POLICY, LEARNED, BYTES, UNKNOWN }
 
     final String name;
     final Source source;
