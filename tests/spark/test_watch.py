@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import REPOSITORY, wait_until
 from tests.spark.machine import Machine
 from tests.spark.proofs import guided, write_two_queries
-from tests.spark.test_guest import application
+from tests.spark.test_guest import Queries, application
 
 #: What Spark puts before the names of the plugin's metrics.
 _SOURCE = "plugin.parcae.spark.ParcaePlugin"
@@ -98,21 +98,24 @@ def test_a_session_puts_itself_last_but_not_first(
         assert (job["asked"], job["priority"]) == (asked, min(asked, 0))
 
 
+def _page(queries: Queries, **headers: str) -> str:
+    """The tab in Spark's user interface."""
+    request = urllib.request.Request(
+        f"{queries.context.uiWebUrl}/parcae/",
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+_PAGES = {"spark_ui_enabled": "true", "spark_ui_port": 0}
+
+
 def test_the_tab_shows_queries_in_order_and_escapes_names(machine: Machine, tmp_path: Path) -> None:
     policy = write_two_queries(tmp_path / "policy.json")
     evil = "<script>alert(1)</script>\"'&"
-    settings = {"spark_ui_enabled": "true", "spark_ui_port": 0}
-    with application(machine, policy, **settings) as queries:
-
-        def page(**headers: str) -> str:
-            request = urllib.request.Request(
-                f"{queries.context.uiWebUrl}/parcae/",
-                headers={name.replace("_", "-"): value for name, value in headers.items()},
-            )
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return str(answer.read().decode())
-
-        assert "Open queries:</strong> 0" in page()
+    with application(machine, policy, **_PAGES) as queries:
+        assert "Open queries:</strong> 0" in _page(queries)
 
         def ask(name: str, tasks: int) -> None:
             queries.context.setLocalProperty("spark.parcae.jobKey", name)
@@ -124,8 +127,8 @@ def test_the_tab_shows_queries_in_order_and_escapes_names(machine: Machine, tmp_
         started = [threading.Thread(target=ask, args=each) for each in ((evil, 60), ("long", 40))]
         for thread in started:
             thread.start()
-        wait_until(lambda: "Open queries:</strong> 2" in page())
-        text = page()
+        wait_until(lambda: "Open queries:</strong> 2" in _page(queries))
+        text = _page(queries)
         assert "<script>alert" not in text
         rows = text.partition("<tbody>")[2].split("<tr>")[1:]
         assert "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;" in "".join(rows)
@@ -133,12 +136,48 @@ def test_the_tab_shows_queries_in_order_and_escapes_names(machine: Machine, tmp_
         assert any("script" in row and "unknown" in row for row in rows)
         (address,) = set(re.findall(r'href="([^"]*/SQL/execution/)', text))
         assert address == "/SQL/execution/"
-        assert 'href="/gate/SQL/execution/?id=' in page(X_Forwarded_Context="/gate")
-        assert 'href="/gate/parcae/"' in page(X_Forwarded_Context="/gate")
+        assert 'href="/gate/SQL/execution/?id=' in _page(queries, X_Forwarded_Context="/gate")
+        assert 'href="/gate/parcae/"' in _page(queries, X_Forwarded_Context="/gate")
         queries.context.cancelAllJobs()
         for thread in started:
             thread.join(60)
         events = machine.jvm.org.apache.spark.scheduler
         queries.context._jsc.sc().listenerBus().post(events.SparkListenerStageCompleted(None))
-        wait_until(lambda: "off, Spark schedules by itself: noting the end of a stage" in page())
+        wait_until(lambda: "off, Spark schedules by itself: noting the end of a stage" in _page(queries))
     machine.forgive()
+
+
+def test_further_queries_wait_while_as_many_are_open_as_may_be(
+    machine: Machine, tmp_path: Path
+) -> None:
+    policy = write_two_queries(tmp_path / "policy.json")
+    control = tmp_path / "control.json"
+    control.write_text('{"maxOpen": 1}')
+    numbers = machine.jvm.parcae.spark.Numbers
+    settings = {"spark_parcae_control": control, "spark_parcae_controlMs": 100, **_PAGES}
+    with application(machine, policy, **settings) as queries:
+        running = list[threading.Thread]()
+        for name, tasks in (("first", 40), ("long", 40), ("short", 2)):
+            running.append(threading.Thread(target=queries.run, args=(name, tasks)))
+            running[-1].start()
+            wait_until(lambda: numbers.of("openQueries") == len(running))
+            wait_until(lambda: queries.num_started() > 0)
+        wait_until(lambda: numbers.of("heldQueries") == 2)
+        assert _page(queries).count("held back: 1 open, maxOpen 1") == 2
+        for thread in running:
+            thread.join(60)
+        ends = [queries.end_s[name] for name in ("first", "short", "long")]
+        assert ends == sorted(ends)
+        assert ends[2] - ends[1] > 1.8  # of the long one's 2 s, none before the short one's end
+        # A query whose client keeps it open holds nobody back for longer than a second.
+        queries.context.setLocalProperty("spark.sql.execution.id", "777777")
+        assert machine.workouts.jobs(queries.context._jsc, 1, 2, 1) == 1
+        queries.context.setLocalProperty("spark.sql.execution.id", None)
+        start = time.monotonic()
+        queries.run("short", 2)
+        assert time.monotonic() - start > 0.5
+        before = len(machine.said())
+        control.write_text("{}")
+        wait_until(lambda: "any number of queries may be open" in machine.said()[before:])
+        assert queries.run_both() > 0.5
+    assert machine.complaints() == []

@@ -14,6 +14,7 @@ import java.util.Iterator;
 import java.util.Locale;
 import java.util.Objects;
 import java.util.TreeSet;
+import java.util.function.IntConsumer;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkConf;
 import org.slf4j.Logger;
@@ -70,6 +71,8 @@ final class Control {
   private String problem = "";
   private Mode mode;
   private Experiment experiment;
+  private int maxOpen = Admission.UNLIMITED;
+  private IntConsumer maxOpenHandler = most -> { };
   private boolean isStopped;
 
   /**
@@ -83,6 +86,12 @@ final class Control {
     configured = Mode.of(conf.get(MODE, "on"), MODE);
     mode = configured;
     everyMs = LinkSettings.milliseconds(conf, EVERY, EVERY_MS);
+  }
+
+  /** Sets who is told how many queries may be open at once. */
+  Control limiting(IntConsumer handler) {
+    maxOpenHandler = handler;
+    return this;
   }
 
   /** Gives the handler what is wanted now, and each change on a separate thread. */
@@ -130,7 +139,12 @@ final class Control {
         Experiment tried = root.has(EXPERIMENT)
             ? Experiment.of(root.path(EXPERIMENT), where + EXPERIMENT)
             : null;
+        int most = Admission.read(root, where);
         problem = "";
+        if (most != maxOpen) {
+          maxOpen = most;
+          maxOpenHandler.accept(most);
+        }
         if (wanted != mode || !Objects.equals(tried, experiment)) {
           mode = wanted;
           experiment = tried;
@@ -148,7 +162,7 @@ final class Control {
   private void complain(String what) {
     if (!what.equals(problem)) {
       problem = what;
-      LOG.warn("parcae: {}: the mode stays", what.replaceAll("\\s+", " "));
+      LOG.warn("parcae: {}: nothing changes", what.replaceAll("\\s+", " "));
     }
   }
 
@@ -187,9 +201,10 @@ final class Control {
     }
     unknown.remove(FIELD);
     unknown.remove(EXPERIMENT);
+    unknown.remove(Admission.FIELD);
     if (!unknown.isEmpty()) {
       throw refusal("has unknown fields (" + String.join(", ", unknown) + "); known are " + FIELD
-          + " and " + EXPERIMENT);
+          + ", " + EXPERIMENT + " and " + Admission.FIELD);
     }
     return root;
   }

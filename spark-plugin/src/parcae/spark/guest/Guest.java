@@ -58,6 +58,7 @@ public final class Guest implements DriverPlugin {
   private volatile Order order = Order.NONE;
   private volatile boolean mayLimit;
   private final Metrics metrics = new Metrics();
+  private final Admission admission = new Admission(this::offerAgain);
   private Control control;
   private volatile Control.Mode mode = Control.Mode.ON;
   private Priority priority;
@@ -93,7 +94,7 @@ public final class Guest implements DriverPlugin {
       if (planning != null) {
         planning.start();
       }
-      control.start(this::take);
+      control.limiting(this::setMaxOpen).start(this::take);
     });
     return Collections.emptyMap();
   }
@@ -129,6 +130,7 @@ public final class Guest implements DriverPlugin {
     if (planning != null) {
       planning.stop();
     }
+    admission.stop();
     if (link != null) {
       link.stop();
     }
@@ -273,6 +275,35 @@ public final class Guest implements DriverPlugin {
     }
   }
 
+  /** Takes another limit of how many queries may be open at once. */
+  private void setMaxOpen(int most) {
+    admission.limit(most);
+    LOG.warn(
+        "parcae: {} may be open at once",
+        most == Admission.UNLIMITED ? "any number of queries" : most + " queries");
+    offerAgain();
+  }
+
+  /** Whether queries are held back while as many as are allowed are open. */
+  boolean mayHold() {
+    return isWorking && isInForce() && admission.isLimited();
+  }
+
+  /** How many queries are held back. */
+  int numHeld() {
+    return mayHold() ? admission.numHeld() : 0;
+  }
+
+  /** Why a query is held back; empty if it is not. */
+  String heldReason(String key) {
+    return mayHold() ? admission.reason(key) : "";
+  }
+
+  /** What holds queries back. */
+  Admission admission() {
+    return admission;
+  }
+
   /** What the metric `mode` shows. */
   int modeNumber() {
     return isWorking ? mode.ordinal() : Metrics.FAILED;
@@ -312,9 +343,13 @@ public final class Guest implements DriverPlugin {
     return mode != Control.Mode.OFF;
   }
 
+  private boolean isInForce() {
+    return mode == Control.Mode.ON && !isStockBlock;
+  }
+
   /** The order in force; none unless the mode is on, and in the stock blocks of an experiment. */
   Order order() {
-    return mode == Control.Mode.ON && !isStockBlock ? plannedOrder() : Order.NONE;
+    return isInForce() ? plannedOrder() : Order.NONE;
   }
 
   /** The service's order while it is recent enough, else that of the policy file. */

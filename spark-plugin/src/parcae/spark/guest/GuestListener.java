@@ -152,6 +152,7 @@ final class GuestListener extends SparkListener {
       tasks.jobEnded(event.jobId());
       boolean isSuccess = event.jobResult() == JobSucceeded$.MODULE$;
       notifyFollowers(follower -> follower.jobEnded(event.jobId(), isSuccess));
+      guest.admission().ended(Order.JOB + event.jobId());
     });
   }
 
@@ -287,6 +288,7 @@ final class GuestListener extends SparkListener {
         descriptions.remove(execution);
         boolean isSuccess = end.executionFailure().isEmpty();
         notifyFollowers(follower -> follower.executionEnded(execution, isSuccess));
+        guest.admission().ended(execution);
       });
     }
   }

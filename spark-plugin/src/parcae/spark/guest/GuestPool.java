@@ -33,9 +33,11 @@ final class GuestPool extends Pool {
   public ArrayBuffer<TaskSetManager> getSortedTaskSetQueue() {
     ArrayBuffer<TaskSetManager> sorted = super.getSortedTaskSetQueue();
     Order order = guest.order();
+    boolean mayHold = guest.mayHold();
     queue = Queue.EMPTY;
     // With fewer than two task sets there is nothing to sort, but limits must be kept.
-    if (order == Order.NONE || (sorted.size() < 2 && !order.hasLimits())) {
+    boolean isOrdered = order != Order.NONE && (sorted.size() > 1 || order.hasLimits());
+    if (!isOrdered && !mayHold) {
       return sorted;
     }
     try {
@@ -45,11 +47,17 @@ final class GuestPool extends Pool {
       }
       List<TaskSetManager> all = new ArrayList<>();
       addTaskSets(this, all);
-      Queue ordered = new Queue(order, managers, all, keepsPools, guest.priority());
-      for (int i = 0; i < ordered.size(); i++) {
-        sorted.update(i, ordered.get(i));
+      if (isOrdered) {
+        queue = new Queue(order, managers, all, keepsPools, guest.priority());
+        managers = queue.managers();
       }
-      queue = ordered;
+      if (mayHold) {
+        managers = guest.admission().admit(managers, all);
+      }
+      for (int i = 0; i < managers.size(); i++) {
+        sorted.update(i, managers.get(i));
+      }
+      sorted.remove(managers.size(), sorted.size() - managers.size());
       return sorted;
     } catch (Throwable error) {
       guest.fail("ordering the task sets", error);

@@ -28,6 +28,7 @@ final class Metrics {
     gauge(registry, "openQueries", () -> guest.openQueries().size());
     gauge(registry, "waitingQueries", () ->
         guest.openQueries().stream().filter(query -> query.waitedMs > 0).count());
+    gauge(registry, "heldQueries", guest::numHeld);
     gauge(registry, "longestWaitMs", () ->
         guest.openQueries().stream().mapToLong(query -> query.waitedMs).max().orElse(0));
   }

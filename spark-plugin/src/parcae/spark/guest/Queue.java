@@ -112,13 +112,11 @@ final class Queue {
     entries.sort(BY_ORDER); // stable: ties stay in Spark's order
   }
 
-  int size() {
-    return entries.size();
-  }
-
-  /** The task set at a place of the sorted order. */
-  TaskSetManager get(int place) {
-    return entries.get(place).manager;
+  /** The sorted task sets, first served first. */
+  List<TaskSetManager> managers() {
+    List<TaskSetManager> managers = new ArrayList<>(entries.size());
+    entries.forEach(entry -> managers.add(entry.manager));
+    return managers;
   }
 
   /** Whether the order lets the task set start another task now. */
@@ -141,7 +139,7 @@ final class Queue {
   }
 
   /** The key of the query that a task set belongs to. Spark's priority is the id of the job. */
-  private static String keyOf(TaskSetManager manager) {
+  static String keyOf(TaskSetManager manager) {
     TaskSet tasks = manager.taskSet();
     return Order.queryOf(tasks.properties(), tasks.priority());
   }

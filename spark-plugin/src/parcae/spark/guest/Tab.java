@@ -110,7 +110,8 @@ final class Tab extends SparkUITab {
     fact(page, "Mode", guest.modeText());
     fact(page, "Order", guest.plannedBy());
     long waiting = queries.stream().filter(query -> query.waitedMs > 0).count();
-    fact(page, "Open queries", queries.size() + ", of which " + waiting + " wait");
+    fact(page, "Open queries", queries.size() + ", of which " + waiting + " wait, "
+        + guest.numHeld() + " held back");
     long dropped = guest.numDroppedEvents();
     if (dropped > 0) {
       fact(page, "Events that Spark dropped", String.valueOf(dropped));
@@ -170,6 +171,10 @@ final class Tab extends SparkUITab {
   private String why(QueryView query, Order order) {
     Order.Job job = order.job(query.key);
     StringBuilder why = new StringBuilder();
+    String reason = guest.heldReason(query.key);
+    if (!reason.isEmpty()) {
+      why.append(reason).append("; ");
+    }
     int asked = query.label.priority();
     if (asked != 0) {
       why.append("priority ").append(guest.priority().granted(query));

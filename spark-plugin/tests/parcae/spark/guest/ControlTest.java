@@ -33,7 +33,8 @@ final class ControlTest {
   public static void main(String[] args) throws Exception {
     Path file = Path.of(args[0]).resolve("control file.json");
     Check.test("a file that comes, changes and is torn", () -> {
-      Control control = new Control(settings(file, "observe"), new Configuration());
+      Control control = new Control(settings(file, "observe"), new Configuration())
+          .limiting(most -> HEARD.add("at most " + most));
       control.start((mode, experiment, source) -> HEARD.add(
           mode + " by " + source + (experiment == null ? "" : ": " + experiment)));
       Check.same(heard(), "OBSERVE by spark.parcae.mode", "the setting");
@@ -41,7 +42,8 @@ final class ControlTest {
       Check.same(heard(), "ON by " + file, "the file");
       for (String wrong : new String[] {
           "{\"mode\": \"of", "[]", "{\"mode\": \"On\"}", "{\"mod\": \"off\"}", "",
-          "{\"experiment\": {\"block\": \"10\"}}"}) {
+          "{\"experiment\": {\"block\": \"10\"}}",
+          "{\"maxOpen\": 0}", "{\"maxOpen\": \"8\"}", "{\"maxOpen\": 1.5, \"mode\": \"off\"}"}) {
         write(file, wrong);
         Check.that(HEARD.poll(300, TimeUnit.MILLISECONDS) == null, "changes nothing: " + wrong);
       }
@@ -53,6 +55,12 @@ final class ControlTest {
       Check.same(heard(), "OFF by " + file + words, "an experiment");
       write(file, tried + " ");
       Check.that(HEARD.poll(300, TimeUnit.MILLISECONDS) == null, "the same in other words");
+      write(file, "{\"mode\": \"off\"}");
+      Check.same(heard(), "OFF by " + file, "no experiment");
+      write(file, "{\"mode\": \"off\", \"maxOpen\": 8}");
+      Check.same(heard(), "at most 8", "a limit of open queries");
+      write(file, "{\"mode\": \"off\"}");
+      Check.same(heard(), "at most " + Admission.UNLIMITED, "no limit");
       write(file, "{}");
       Check.same(heard(), "OBSERVE by " + file, "without a mode, that of the setting");
       Files.delete(file);
