@@ -22,7 +22,6 @@ import numpy as np
 
 from parcae.base.files import write_text
 from parcae.cluster.kernels import virtual as virtual_kernels
-from parcae.cluster.kernels.guard import guard_orders
 from parcae.cluster.kernels.policies import plan
 from parcae.cluster.kernels.tables import LEAST_SHARE
 from parcae.cluster.observation import Observation
@@ -191,7 +190,6 @@ class Tables:
         now.is_corrected[0] = 1
         now.least_share[0] = LEAST_SHARE
         now.guess_ms[0] = policy.guess_ms
-        now.guard[0] = policy.guard or 0.0
         theta = tuple(policy.parameters.values()) or (0.0,) * 21
         rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
         network = OrderNetwork(
@@ -215,8 +213,6 @@ class Tables:
         state.stage_orders[:] = blank.stages
         view = Observation(*(getattr(state, name) for name in Observation._fields))
         plan(view, orders_of(state), self._planners[self._policy.kind])
-        if self._policy.guard:
-            guard_orders(state)
         self._remember(queries)
         return self._to_json(queries)
 
@@ -456,15 +452,7 @@ def workload() -> Workload:
     return Workload("golden", tuple(jobs))
 
 
-POLICIES = (
-    "srpt",
-    "srpt+guard:1.1",
-    "tuned",
-    "tuned+guard:1.1",
-    "tries+guard:1.3",
-    "parcae",
-    "tries",
-)
+POLICIES = ("srpt", "tuned", "parcae", "tries")
 
 
 def policy_of(name: str) -> PolicyFile:

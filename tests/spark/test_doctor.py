@@ -440,7 +440,7 @@ def test_something_wrong_is_exit_code_1(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert done.stdout.startswith("wrong   spark: ")
     (line,) = [line for line in done.stdout.splitlines() if " policy: " in line]
-    assert line.startswith("warning policy: no policy file is named")
+    assert line.startswith("ok      policy: no file is named: the plugin plans by `account`")
 
 
 @pytest.mark.parametrize(

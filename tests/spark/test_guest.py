@@ -53,6 +53,7 @@ class Queries:
         self.context = context
         self.session = SparkSession(context)
         self.end_s = dict[str, float]()
+        self.users = dict[str, str]()
         self._errors = list[BaseException]()
 
     def run(
@@ -66,6 +67,7 @@ class Queries:
         )
         try:
             self.context.setLocalProperty("spark.parcae.jobKey", name if is_named else None)
+            self.context.setLocalProperty("spark.parcae.user", self.users.get(name))
             assert self.session.sql(text).collect()[0][0] == tasks
             self.end_s[name] = time.monotonic()
         except BaseException as error:
@@ -231,13 +233,31 @@ def test_the_order_takes_turns_with_sparks_own_and_the_event_log_says_when(
     assert machine.complaints() == []
 
 
-def test_the_tuned_rule_with_its_guard_does_the_same(machine: Machine, tmp_path: Path) -> None:
-    write_policy(export_policy("tuned+guard:1.5", _WORKLOAD), tmp_path / "policy.json")
+def test_the_jar_and_the_plugins_name_are_enough(machine: Machine, tmp_path: Path) -> None:
+    """Two people whose queries no file knows: the second need not wait for the first."""
+    trace = tmp_path / "trace.jsonl"
+    settings = {"spark_plugins": "parcae.spark.ParcaePlugin", "spark_parcae_trace": trace}
+    before = len(machine.said())
+    with machine.context(0, spark_master="local[2]", **settings) as found:
+        queries = Queries(found.context)
+        assert queries.run_both(is_named=False) > 0.3 * _ALONE_S
+        queries.users = {"long": "ann", "short": "bob"}
+        assert queries.run_both(is_named=False) > 0.3 * _ALONE_S
+    (line,) = _new_lines(machine, before, "parcae: on")
+    assert "account by what is learned while Spark runs" in line
+    jobs = [job for line in trace.read_text().splitlines() for job in json.loads(line)["jobs"]]
+    users = dict.fromkeys(job["user"] for job in jobs)
+    assert [user for user in users if not user.startswith("shape-")] == ["ann", "bob"]
+    assert machine.complaints() == []
+
+
+def test_the_tuned_rule_does_the_same(machine: Machine, tmp_path: Path) -> None:
+    write_policy(export_policy("tuned", _WORKLOAD), tmp_path / "policy.json")
     before = len(machine.said())
     with application(machine, tmp_path / "policy.json") as queries:
         assert queries.run_both() > 0.3 * _ALONE_S
     (line,) = _new_lines(machine, before, "parcae: on")
-    assert "tuned+guard:1.5 by" in line
+    assert "tuned by" in line
     assert machine.complaints() == []
 
 

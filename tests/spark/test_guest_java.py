@@ -107,8 +107,12 @@ def test_the_plugin_makes_the_golden_orders(class_path: str) -> None:
 
 
 def test_policy_files_are_read_or_refused_in_one_line(class_path: str, tmp_path: Path) -> None:
-    write_policy(export_policy("tuned+guard:1.1", load_workload("tpch")), tmp_path / "policy.json")
+    write_policy(export_policy("tuned", load_workload("tpch")), tmp_path / "policy.json")
     assert "ok a good file" in run_java(class_path, "guest.PolicyTest", tmp_path / "policy.json")
+
+
+def test_users_have_accounts(class_path: str) -> None:
+    assert "ok the order between users" in run_java(class_path, "guest.AccountsTest")
 
 
 def test_nothing_that_fails_gets_out_of_the_guest(class_path: str) -> None:

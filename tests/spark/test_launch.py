@@ -33,9 +33,9 @@ SETTINGS = PluginSettings(Path("/cache/plugin.jar"), service="127.0.0.1:7177")
 SPARK = SparkHome(Path("/nowhere"), "4.3.0", "2.13")
 
 
-def test_a_policy_file_a_service_or_both_are_needed() -> None:
-    with pytest.raises(ConfigError, match="`parcae export`"):
-        PluginSettings(Path("a.jar"))
+def test_only_the_jar_is_needed() -> None:
+    least = {"spark.driver.extraClassPath": "a.jar", "spark.plugins": PLUGIN_CLASS}
+    assert PluginSettings(Path("a.jar")).conf() == least
     secret, trust = Path("/secret"), Path("/ca.pem")
     settings = PluginSettings(
         Path("a.jar"), Path("/p.json"), "h:1", secret, trust, "my.key", 900, fallback_executors=3

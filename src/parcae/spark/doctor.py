@@ -349,8 +349,7 @@ def _clashes_of_pools(values: Mapping[str, str]) -> Iterator[Finding]:
 
 def _check_policy(path: Path | None) -> Finding:
     if path is None:
-        advice = f"write one with `parcae export`, give it with --policy, and set {_POLICY}"
-        return WARNING, "no policy file is named, nor a service", advice
+        return OK, "no file is named: the plugin plans by `account`, with what it learns", ""
     policy = read_policy(path)
     days = (time.time() - path.stat().st_mtime) / _SECONDS_A_DAY
     age = "written today" if days < 1 else f"written {days:.0f} days ago"

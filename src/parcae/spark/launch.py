@@ -115,13 +115,13 @@ class PluginSettings:
     """The settings of the plugin in one application.
 
     Raises:
-        ConfigError: neither a policy nor a service is given, or the service is not HOST:PORT.
+        ConfigError: the service is not HOST:PORT.
     """
 
     #: The plugin's jar, see `build_plugin`.
     jar: Path
     # Also while the service is away.
-    policy: Path | None = option(None, "Plan by this file of `parcae export`, without a service.")
+    policy: Path | None = option(None, "Plan by this file of `parcae export`.")
     service: str | None = option(
         None, "HOST:PORT of a running `parcae serve`, whose orders have precedence."
     )
@@ -140,11 +140,6 @@ class PluginSettings:
     )
 
     def __post_init__(self) -> None:
-        if self.policy is None and self.service is None:
-            raise ConfigError(
-                "give a policy file (`parcae export` writes one), "
-                "the HOST:PORT of a service (`parcae serve`), or both"
-            )
         if self.service is not None:
             host_and_port(self.service)
 

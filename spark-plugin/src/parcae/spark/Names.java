@@ -64,7 +64,7 @@ public final class Names {
     String group = get(properties, GROUP);
     String description = given(properties, DESCRIPTION);
     String site = tidy(get(properties, "callSite.short"));
-    if (!GENERATED_ID.matcher(group).find() && !tidy(group).isEmpty()) {
+    if (!isGenerated(group) && !tidy(group).isEmpty()) {
       return tidy(group);
     }
     if (!tidy(execution).isEmpty()) {
@@ -85,6 +85,11 @@ public final class Names {
     boolean isReplaced = (key.equals(GROUP) || key.equals(DESCRIPTION))
         && BROADCAST.matcher(get(properties, DESCRIPTION)).lookingAt();
     return isReplaced || key.isEmpty() ? "" : tidy(get(properties, key));
+  }
+
+  /** Whether a job group is one that a server generated for a statement. */
+  public static boolean isGenerated(String group) {
+    return GENERATED_ID.matcher(group).find();
   }
 
   /** The value of a property; empty if it is not set. */

@@ -30,6 +30,8 @@ interface Follower {
     final String plainName;
     final List<ListedStage> stages;
     private int priority;
+    private String user = "";
+    private String pool = "";
 
     /**
      * Describes a job.
@@ -65,6 +67,21 @@ interface Follower {
     int priority() {
       return priority;
     }
+
+    /** Sets the user and the pool by which accounts are kept; empty for what is not known. */
+    StartedJob by(String knownUser, String accountPool) {
+      user = knownUser;
+      pool = accountPool;
+      return this;
+    }
+
+    String user() {
+      return user;
+    }
+
+    String pool() {
+      return pool;
+    }
   }
 
   /** From now on the application can run so many tasks at once. */
@@ -96,6 +113,19 @@ interface Follower {
 
   /** A task has ended. `tookMs` is its duration; it counts only for a task that succeeded. */
   void taskEnded(int stage, int attempt, boolean isSuccess, double tookMs);
+
+  /**
+   * A task, or a copy of one, holds cores.
+   *
+   * @param task Spark's id of the task
+   * @param stage its stage
+   * @param cores the cores that it holds, in units of those that a task takes by default
+   * @param launchMs since when, by the clock of Spark's driver
+   */
+  default void taskHeld(long task, int stage, double cores, long launchMs) {}
+
+  /** Such a task has given its cores back at `endMs`, however it ended. */
+  default void taskReleased(long task, int stage, double cores, long launchMs, long endMs) {}
 
   /** The output of a task that had succeeded is lost; the same attempt runs the task again. */
   void taskLost(int stage, int attempt);

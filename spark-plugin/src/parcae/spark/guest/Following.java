@@ -8,6 +8,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Consumer;
 
 /**
  * Keeps track of the open queries and passes the events of Spark's jobs, stages and tasks to the
@@ -72,6 +73,12 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
   /** A query has ended. */
   abstract void ended(Q query);
 
+  /** An event is about to change queries. */
+  void changes() {}
+
+  /** An event has changed a query. */
+  void changed(Q query) {}
+
   /** It is known that an open query reads other bytes than before. */
   void reads(Q query, double bytes) {}
 
@@ -99,6 +106,11 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     return queries;
   }
 
+  /** The names by plan of the SQL executions that are open, whether or not a job has started. */
+  final Map<String, List<String>> announced() {
+    return executions;
+  }
+
   @Override
   public synchronized void executionStarted(String execution, String plan) {
     List<String> names = plan == null || plan.isEmpty()
@@ -123,6 +135,7 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
 
   @Override
   public synchronized void jobStarted(StartedJob job) {
+    changes();
     Q query = queries.get(job.query);
     boolean isPart = job.execution != null
         && !job.execution.equals(job.query)
@@ -146,6 +159,7 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     }
     stagesOfJob.put(job.id, added);
     extended(query, added);
+    changed(query);
   }
 
   private Set<String> planNames(StartedJob job) {
@@ -164,11 +178,13 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     if (query == null) {
       return;
     }
+    changes();
     stages.forEach(query::closed);
     query.jobs().remove(job);
     if (!isSuccess) {
       query.failed();
     }
+    changed(query);
     // A query of SQL ends with its execution, since another job of it may follow.
     if (query.jobs().isEmpty() && !executions.containsKey(key)) {
       close(key);
@@ -180,6 +196,7 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     if (query == null) {
       return;
     }
+    changes();
     for (int job : query.jobs()) {
       queryOfJob.remove(job);
       stagesOfJob.remove(job);
@@ -188,49 +205,56 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     ended(query);
   }
 
-  @Override
-  public synchronized void stageSubmitted(int stage, int attempt, int tasks) {
+  /** The query of a stage; null if there is none. */
+  final Q queryOfStage(int stage) {
+    return queryOfStage.get(stage);
+  }
+
+  /** Passes an event of a stage to its query. */
+  private void pass(int stage, Consumer<Q> event) {
     Q query = queryOfStage.get(stage);
     if (query != null) {
+      changes();
+      event.accept(query);
+      changed(query);
+    }
+  }
+
+  @Override
+  public synchronized void stageSubmitted(int stage, int attempt, int tasks) {
+    pass(stage, query -> {
       query.submitted(stage, attempt, tasks);
       served(query);
-    }
+    });
   }
 
   @Override
   public synchronized void stageCompleted(int stage) {
-    Q query = queryOfStage.get(stage);
-    if (query != null) {
-      query.closed(stage);
-    }
+    pass(stage, query -> query.closed(stage));
   }
 
   @Override
   public synchronized void taskStarted(int stage, int attempt) {
-    Q query = queryOfStage.get(stage);
-    if (query != null) {
+    pass(stage, query -> {
       query.taskStarted(stage, attempt);
       served(query);
-    }
+    });
   }
 
   @Override
   public synchronized void taskEnded(int stage, int attempt, boolean isSuccess, double tookMs) {
-    Q query = queryOfStage.get(stage);
-    if (query != null && isSuccess) {
-      query.taskSucceeded(stage, attempt, tookMs);
+    pass(stage, query -> {
+      if (isSuccess) {
+        query.taskSucceeded(stage, attempt, tookMs);
+      } else {
+        query.taskFailed(stage, attempt);
+      }
       served(query);
-    } else if (query != null) {
-      query.taskFailed(stage, attempt);
-      served(query);
-    }
+    });
   }
 
   @Override
   public synchronized void taskLost(int stage, int attempt) {
-    Q query = queryOfStage.get(stage);
-    if (query != null) {
-      query.taskLost(stage, attempt);
-    }
+    pass(stage, query -> query.taskLost(stage, attempt));
   }
 }

@@ -65,6 +65,7 @@ public final class Guest implements DriverPlugin {
   private volatile Experiment.Running experiment; // null while there is none
   private volatile boolean isStockBlock; // in the experiment's present block Spark's order applies
   private volatile boolean hasWrongPriority; // the log says so once
+  private final Persons persons = new Persons();
 
   /** Takes the name of the plugin in `spark.plugins`. */
   public Guest(String pluginName) {
@@ -139,16 +140,11 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Creates the followers of events: the planner of a policy file, the picture for a service. */
+  /** Creates the followers of events: the planner, and the picture for a service. */
   private List<Follower> followers(SparkConf conf) throws PolicyException {
     List<Follower> followers = new ArrayList<>();
     String file = conf.get(POLICY, "");
     boolean hasService = !conf.get(LinkSettings.SERVICE, "").isEmpty();
-    if (file.isEmpty() && !hasService) {
-      throw new PolicyException(
-          POLICY + " is not set, nor is " + LinkSettings.SERVICE + "; set one to a file that"
-              + " `parcae export` wrote, or the other to the HOST:PORT of a `parcae serve`");
-    }
     if (hasService) {
       service = new LinkSettings(conf);
       picture = new Picture(() -> {
@@ -159,9 +155,10 @@ public final class Guest implements DriverPlugin {
       });
       followers.add(picture);
     }
-    if (!file.isEmpty()) {
-      policy = Policy.read(Path.of(file));
-      Planner planner = new Planner(policy, Guest::nowMs).watchedBy(metrics::ended);
+    if (!file.isEmpty() || !hasService) {
+      policy = file.isEmpty() ? Policy.plain() : Policy.read(Path.of(file));
+      Planner planner = new Planner(policy, Guest::nowMs, System::currentTimeMillis, user -> 1)
+          .watchedBy(metrics::ended);
       planning = new Planning(this, planner, trace, metrics);
       followers.add(planning);
     }
@@ -361,6 +358,17 @@ public final class Guest implements DriverPlugin {
     return current != null && current.isFresh() ? current.order() : order;
   }
 
+  /** Who runs the jobs. */
+  Persons persons() {
+    return persons;
+  }
+
+  /** Whether Spark's scheduler has the task; it does until the task has given its core back. */
+  boolean isRunning(long task) {
+    TaskSchedulerImpl current = scheduler;
+    return current == null || current.taskIdToTaskSetManager().containsKey(task);
+  }
+
   /** Whether any order so far had a limit. From then on new task sets check limits. */
   boolean mayLimit() {
     return isWorking && mayLimit;
@@ -468,6 +476,7 @@ public final class Guest implements DriverPlugin {
     Object sparkBuilder = field.get(target);
     Pool root = target.rootPool();
     boolean keepsPools = keepsPools(context.conf().get(POOLS, ""), root);
+    persons.keepPools(keepsPools);
     GuestPool pool = new GuestPool(this, root.schedulingMode(), keepsPools);
     GuestBuilder builder = new GuestBuilder(this, target, pool, builderLike(sparkBuilder, pool));
     synchronized (target) {
@@ -524,8 +533,7 @@ public final class Guest implements DriverPlugin {
       planners.add("by the service " + service.address());
     }
     if (policy != null) {
-      planners.add(String.format(
-          "%s by %s, which knows %d jobs", policy.name(), policy.file(), policy.numJobs()));
+      planners.add(policy.toString());
     }
     return String.join("; while it is away ", planners);
   }

@@ -31,6 +31,7 @@ import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.cluster.ExecutorInfo;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
@@ -63,6 +64,8 @@ final class GuestListener extends SparkListener {
   private final Map<String, Integer> tasksOfExecutor = new HashMap<>();
   private final LostEnds jobs = new LostEnds();
   private final TaskEnds tasks = new TaskEnds();
+  /** Cores that a task takes, by stage, where that is not the default. */
+  private final Map<Integer, Integer> taskCoresOfStage = new HashMap<>();
   private final LostEnds executions = new LostEnds();
   /** What Spark's user interface calls the open SQL executions: the user's text or a call site. */
   private final Map<String, String> descriptions = new HashMap<>();
@@ -149,7 +152,7 @@ final class GuestListener extends SparkListener {
     guest.attempt("noting the end of a job", () -> {
       reportLostEnds();
       jobs.ended(event.jobId());
-      tasks.jobEnded(event.jobId());
+      forget(event.jobId());
       boolean isSuccess = event.jobResult() == JobSucceeded$.MODULE$;
       notifyFollowers(follower -> follower.jobEnded(event.jobId(), isSuccess));
       guest.admission().ended(Order.JOB + event.jobId());
@@ -209,6 +212,12 @@ final class GuestListener extends SparkListener {
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
+    guest.attempt("noting the cores of a task", () -> {
+      TaskInfo task = event.taskInfo();
+      int stage = event.stageId();
+      notifyFollowers(follower ->
+          follower.taskHeld(task.taskId(), stage, coresOf(stage), task.launchTime()));
+    });
     if (event.taskInfo().speculative()) {
       return; // a copy of a task that runs
     }
@@ -222,8 +231,21 @@ final class GuestListener extends SparkListener {
     });
   }
 
+  /** The cores that a task of a stage holds, in units of what a task takes by default. */
+  private double coresOf(int stage) {
+    return taskCoresOfStage.getOrDefault(stage, taskCores) / (double) taskCores;
+  }
+
   @Override
   public void onTaskEnd(SparkListenerTaskEnd event) {
+    guest.attempt("noting the cores of a task that ended", () -> {
+      TaskInfo task = event.taskInfo();
+      int stage = event.stageId();
+      if (event.reason() != Resubmitted$.MODULE$) { // told of a task that has ended before
+        notifyFollowers(follower -> follower.taskReleased(
+            task.taskId(), stage, coresOf(stage), task.launchTime(), task.finishTime()));
+      }
+    });
     guest.attempt("noting the end of a task", () -> {
       seen(event.stageId());
       int partition = event.taskInfo().partitionId();
@@ -253,6 +275,7 @@ final class GuestListener extends SparkListener {
 
   @Override
   public void onOtherEvent(SparkListenerEvent event) {
+    guest.attempt("noting who runs a statement", () -> guest.persons().note(event));
     if (event instanceof SparkListenerSQLExecutionStart) {
       SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) event;
       guest.attempt("noting the start of a query", () -> {
@@ -303,6 +326,11 @@ final class GuestListener extends SparkListener {
     notifyFollowers(follower -> follower.bytesKnown(String.valueOf(execution), bytes));
   }
 
+  private void forget(int job) {
+    tasks.jobEnded(job);
+    taskCoresOfStage.keySet().removeIf(stage -> tasks.jobOf(stage) == null);
+  }
+
   /**
    * A stage has sent an event, so its job runs, whatever Spark's status store says: that store may
    * lag behind, or may have lost the start of the job.
@@ -329,7 +357,7 @@ final class GuestListener extends SparkListener {
     }
     for (long job : jobs.findLost(active::contains)) {
       guest.repaired(1);
-      tasks.jobEnded((int) job);
+      forget((int) job);
       notifyFollowers(follower -> follower.jobEnded((int) job, false));
     }
     for (long each : executions.findLost(id -> SQLExecution.getQueryExecution(id) != null)) {
@@ -360,6 +388,10 @@ final class GuestListener extends SparkListener {
     for (Iterator<?> all = event.stageInfos().iterator(); all.hasNext(); ) {
       StageInfo info = (StageInfo) all.next();
       stages.add(new Follower.ListedStage(info.stageId(), info.numTasks(), parents(info)));
+      Integer cores = taskCoresOfProfile.get(info.resourceProfileId());
+      if (cores != null && cores != taskCores) {
+        taskCoresOfStage.put(info.stageId(), cores);
+      }
       lastStage = String.valueOf(info.name());
     }
     // Spark lists them in any order, but numbers parents first, in every run alike.
@@ -373,7 +405,9 @@ final class GuestListener extends SparkListener {
         execution.isEmpty() ? null : execution,
         givenNames(properties),
         Names.of(properties, given(properties, jobKey), description, lastStage),
-        stages).asking(Priority.asked(properties));
+        stages)
+        .asking(Priority.asked(properties))
+        .by(guest.persons().of(properties), guest.persons().poolOf(properties));
   }
 
   private static List<Integer> parents(StageInfo info) {

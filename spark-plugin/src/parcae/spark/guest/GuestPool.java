@@ -48,7 +48,8 @@ final class GuestPool extends Pool {
       List<TaskSetManager> all = new ArrayList<>();
       addTaskSets(this, all);
       if (isOrdered) {
-        queue = new Queue(order, managers, all, keepsPools, guest.priority());
+        queue =
+            new Queue(order, managers, all, keepsPools, guest.priority(), guest.persons());
         managers = queue.managers();
       }
       if (mayHold) {

@@ -28,6 +28,9 @@ final class Order {
   private final Map<String, Job> jobs;
   private final Map<Integer, Stage> stages;
   private final Job other;
+  /** Queries that the order does not name, by pool and user; "" stands for other users. */
+  private final Map<String, Map<String, Job>> others;
+  private final Map<String, String> announced;
   private final long wakeMs;
   private final boolean hasLimits;
 
@@ -35,6 +38,8 @@ final class Order {
     jobs = new HashMap<>(made.jobs);
     stages = new HashMap<>(made.stages);
     other = new Job(otherTier, 0, UNLIMITED);
+    others = made.others;
+    announced = made.announced;
     wakeMs = made.wakeMs;
     hasLimits = made.hasLimits;
   }
@@ -72,6 +77,8 @@ final class Order {
   static final class Builder {
     private final Map<String, Job> jobs = new HashMap<>();
     private final Map<Integer, Stage> stages = new HashMap<>();
+    private final Map<String, Map<String, Job>> others = new HashMap<>();
+    private final Map<String, String> announced = new HashMap<>();
     private long wakeMs = NOT_YET;
     private boolean hasLimits;
 
@@ -86,6 +93,18 @@ final class Order {
     Builder stage(int stageId, double tier, double rank, int limit) {
       stages.put(stageId, new Stage(tier, rank, limit));
       hasLimits |= limit != UNLIMITED;
+      return this;
+    }
+
+    /** Sets the tier of a user's queries that are not added; "" stands for users without one. */
+    Builder other(String pool, String user, double tier) {
+      others.computeIfAbsent(pool, any -> new HashMap<>()).put(user, new Job(tier, 0, UNLIMITED));
+      return this;
+    }
+
+    /** Names the user of a query to come, if its jobs do not. */
+    Builder announced(String key, String user) {
+      announced.put(key, user);
       return this;
     }
 
@@ -104,6 +123,18 @@ final class Order {
   /** The part for a job; a job that the order does not name gets the tier of other jobs. */
   Job job(String key) {
     return jobs.getOrDefault(key, other);
+  }
+
+  /** The same, but a job that the order does not name gets the tier of others of its user. */
+  Job job(String key, Properties properties, Persons persons) {
+    Job named = jobs.get(key);
+    if (named != null || others.isEmpty()) {
+      return named == null ? other : named;
+    }
+    Map<String, Job> users = others.getOrDefault(persons.poolOf(properties), Map.of("", other));
+    String user = persons.of(properties);
+    String known = user.isEmpty() ? announced.getOrDefault(key, "") : user;
+    return users.getOrDefault(known, users.get(""));
   }
 
   /** The tiers of the jobs that the order names, by key. */

@@ -1,10 +1,13 @@
 package parcae.spark.guest;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.function.LongPredicate;
 import java.util.function.LongSupplier;
+import java.util.function.ToDoubleFunction;
 
 /**
  * Keeps track of the open queries and computes orders for them by a policy.
@@ -20,6 +23,7 @@ final class Planner extends Following<Query> {
   /** The queries that arrived last, including ended ones. */
   private final ArrayList<Query> latest = new ArrayList<>();
   private final FairRun fairRun = new FairRun();
+  private final Ledgers ledgers; // null: users do not count
   private int cores = 1;
 
   /** Hears of every query that has ended well. */
@@ -28,10 +32,20 @@ final class Planner extends Following<Query> {
     void ended(double expectedMs, double workMs);
   }
 
-  /** Plans by a policy; the clock gives ms and never runs backwards. */
-  Planner(Policy policy, LongSupplier clock) {
+  /**
+   * Creates a planner of no query.
+   *
+   * @param policy how to plan
+   * @param clock the clock in ms; it never runs backwards
+   * @param wall the clock of the tasks' launch times, in ms
+   * @param weightOf the weight of a user
+   */
+  Planner(
+      Policy policy, LongSupplier clock, LongSupplier wall, ToDoubleFunction<String> weightOf) {
     this.policy = policy;
     this.clock = clock;
+    Ledgers.Terms terms = policy.account();
+    ledgers = terms == null ? null : new Ledgers(terms, wall, weightOf);
   }
 
   /** Sets who hears of queries that end. */
@@ -42,6 +56,7 @@ final class Planner extends Following<Query> {
 
   @Override
   public void coresChanged(int newCores) {
+    changes();
     cores = Math.max(1, newCores);
   }
 
@@ -49,6 +64,45 @@ final class Planner extends Following<Query> {
   public synchronized void jobStarted(StartedJob job) {
     super.jobStarted(job);
     queries().get(job.query).label().asks(job.priority());
+  }
+
+  @Override
+  void changes() {
+    if (ledgers != null) {
+      ledgers.advance(clockMs(), cores);
+    }
+  }
+
+  @Override
+  void changed(Query query) {
+    if (ledgers != null) {
+      ledgers.changed(query);
+    }
+  }
+
+  @Override
+  public void taskHeld(long task, int stage, double taskCores, long launchMs) {
+    Query query = queryOfStage(stage);
+    if (ledgers != null && query != null) {
+      changes();
+      ledgers.held(task, query, taskCores, launchMs);
+    }
+  }
+
+  @Override
+  public void taskReleased(long task, int stage, double taskCores, long launchMs, long endMs) {
+    if (ledgers != null) {
+      changes();
+      ledgers.released(task, queryOfStage(stage), taskCores, launchMs, endMs);
+    }
+  }
+
+  /** Takes a task that does not run as ended, although no event said so. */
+  void keepTasks(LongPredicate isRunning) {
+    if (ledgers != null) {
+      changes();
+      ledgers.keep(isRunning);
+    }
   }
 
   @Override
@@ -62,44 +116,64 @@ final class Planner extends Following<Query> {
     }
     Set<String> names = new LinkedHashSet<>(learnable);
     names.add(job.plainName);
+    String user = userOf(job, planNames);
     double bytes = bytesOf(job.query);
-    Query query = estimated(names, learnable, bytes);
+    Query query = estimated(names, learnable, bytes, user);
     query.reads(bytes, 1);
     reads(query, bytes);
     arrivals.add(query);
     latest.add(query);
-    if (latest.size() > Guard.LATEST + 1) {
+    if (latest.size() > Rule.LATEST) {
       latest.remove(0);
     }
+    if (ledgers != null) {
+      ledgers.opened(query, user, job.pool());
+    }
     return query;
+  }
+
+  /** The user; where none is known, the name of what recurs. */
+  private static String userOf(StartedJob job, Collection<String> planNames) {
+    if (!job.user().isEmpty()) {
+      return job.user();
+    }
+    String given = job.givenNames.isEmpty() ? "" : job.givenNames.get(0);
+    return given.isEmpty() && !planNames.isEmpty()
+        ? shapeOf(planNames)
+        : Persons.recurring(given.isEmpty() ? job.plainName : given);
+  }
+
+  /** The last of a plan's names, which has no literals. */
+  private static String shapeOf(Collection<String> planNames) {
+    return new ArrayList<>(planNames).get(planNames.size() - 1);
   }
 
   /**
    * Creates a query with the best estimate: of the policy file under any of its names, else of
    * earlier runs, else of the bytes that it reads, else none but the duration of a typical task.
    */
-  private Query estimated(Set<String> names, Set<String> learnable, double bytes) {
+  private Query estimated(
+      Set<String> names, Set<String> learnable, double bytes, String user) {
     for (String name : names) {
       Profile profile = policy.find(name);
       if (profile != null) {
-        return query(learnable, profile, name, Trace.Label.Source.POLICY);
+        return query(learnable, profile, new Trace.Label(name, Trace.Label.Source.POLICY, user));
       }
     }
     for (String name : learnable) {
       Profile profile = learned.find(name, bytes);
       if (profile != null) {
-        return query(learnable, profile, name, Trace.Label.Source.LEARNED);
+        return query(learnable, profile, new Trace.Label(name, Trace.Label.Source.LEARNED, user));
       }
     }
     Trace.Label.Source source =
         bytes > 0 ? Trace.Label.Source.BYTES : Trace.Label.Source.UNKNOWN;
-    return query(learnable, null, names.iterator().next(), source);
+    return query(learnable, null, new Trace.Label(names.iterator().next(), source, user));
   }
 
-  private Query query(
-      Set<String> learnable, Profile profile, String name, Trace.Label.Source source) {
+  private Query query(Set<String> learnable, Profile profile, Trace.Label label) {
     return new Query(new ArrayList<>(learnable), profile, policy.guessMs(), clockMs())
-        .labelled(new Trace.Label(name, source));
+        .labelled(label);
   }
 
   @Override
@@ -123,6 +197,9 @@ final class Planner extends Following<Query> {
   @Override
   void ended(Query query) {
     query.ended();
+    if (ledgers != null) {
+      ledgers.ended(query);
+    }
     Profile stages = query.run();
     if (stages != null) {
       Learned.Run run = new Learned.Run(System.currentTimeMillis(), query.bytes(), stages.workMs);
@@ -136,10 +213,15 @@ final class Planner extends Following<Query> {
     return clock.getAsLong();
   }
 
-  /** The name of an open query and the source of its estimate; null if there is no such query. */
+  /** An open query's name, source of the estimate and user; null if there is no such query. */
   Trace.Label labelOf(String key) {
     Query query = queries().get(key);
     return query == null ? null : query.label();
+  }
+
+  /** The users' accounts; null if they do not count. */
+  Ledgers ledgers() {
+    return ledgers;
   }
 
   /** How many queries are open. */
@@ -159,23 +241,23 @@ final class Planner extends Following<Query> {
     long nowMs = clockMs();
     long wakeMs = Order.NOT_YET;
     Rule rule = policy.rule();
-    Guard guard = policy.guard();
-    if (rule != null || guard != null) {
+    if (rule != null) {
       fairRun.advance(queries().values(), arrivals, nowMs, cores);
       fairRun.estimateEnds();
     }
     arrivals.clear();
     if (rule != null) {
-      List<Query> newest = latest.subList(Math.max(0, latest.size() - Rule.LATEST), latest.size());
-      wakeMs = rule.plan(queries().values(), newest, nowMs, cores);
+      wakeMs = rule.plan(queries().values(), latest, nowMs, cores);
     } else {
       for (Query query : queries().values()) {
         query.tier = Estimates.remainingMs(query);
         query.limit = Order.UNLIMITED;
       }
     }
-    if (guard != null) {
-      wakeMs = guard.apply(queries().values(), latest, nowMs, cores, wakeMs);
+    if (ledgers != null) {
+      ledgers.advance(nowMs, cores);
+      Ledgers.Work work = tier -> rule == null ? tier : rule.workMs(tier);
+      wakeMs = ledgers.apply(queries().values(), work, wakeMs);
     }
     return buildOrder(wakeMs, rule == null ? policy.meanWorkMs() : rule.otherTier());
   }
@@ -191,6 +273,14 @@ final class Planner extends Following<Query> {
         }
       }
     });
+    if (ledgers != null) {
+      ledgers.addOthers(order, policy.meanWorkMs());
+      announced().forEach((execution, planNames) -> {
+        if (!planNames.isEmpty()) {
+          order.announced(execution, shapeOf(planNames));
+        }
+      });
+    }
     return order.build(otherTier);
   }
 }

@@ -12,6 +12,8 @@ final class Planning implements Follower {
   private static final long MS_IN_NS = 1_000_000;
   /** The shortest time between two plans if nothing but task starts and ends happens. */
   private static final long PAUSE_NS = 50 * MS_IN_NS;
+  /** How often the planner looks for tasks whose end Spark did not tell. */
+  private static final long CHECK_NS = 1_000 * MS_IN_NS;
 
   private final Guest guest;
   private final Planner planner;
@@ -21,6 +23,7 @@ final class Planning implements Follower {
   private boolean isDue; // plan now
   private boolean hasTime; // plan at `dueNs`
   private long dueNs;
+  private long checkedNs = System.nanoTime();
 
   Planning(Guest guest, Planner planner, Trace trace, Metrics metrics) {
     this.guest = guest;
@@ -50,6 +53,10 @@ final class Planning implements Follower {
         startNs = System.nanoTime();
         isDue = false;
         hasTime = false;
+        if (startNs - checkedNs > CHECK_NS) {
+          checkedNs = startNs;
+          planner.keepTasks(guest::isRunning);
+        }
         Order order = planner.plan();
         metrics.planned(System.nanoTime() - startNs);
         if (order.wakeMs() != Order.NOT_YET) {
@@ -106,6 +113,7 @@ final class Planning implements Follower {
   @Override
   public synchronized void executionStarted(String execution, String plan) {
     planner.executionStarted(execution, plan);
+    dueNow(); // its first tasks are offered cores before its first job is known here
   }
 
   @Override
@@ -154,6 +162,17 @@ final class Planning implements Follower {
   public synchronized void taskEnded(int stage, int attempt, boolean isSuccess, double tookMs) {
     planner.taskEnded(stage, attempt, isSuccess, tookMs);
     dueBy(System.nanoTime() + PAUSE_NS);
+  }
+
+  @Override
+  public synchronized void taskHeld(long task, int stage, double cores, long launchMs) {
+    planner.taskHeld(task, stage, cores, launchMs);
+  }
+
+  @Override
+  public synchronized void taskReleased(
+      long task, int stage, double cores, long launchMs, long endMs) {
+    planner.taskReleased(task, stage, cores, launchMs, endMs);
   }
 
   @Override

@@ -14,24 +14,34 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** A policy file, as `parcae export` writes it: how to plan, and estimates of recurring queries. */
+/**
+ * How to plan, and estimates of recurring queries: a policy file, as `parcae export` writes it, or
+ * what holds without one.
+ */
 final class Policy {
   static final String FORMAT = "parcae-policy";
-  static final int VERSION = 2;
+  static final int VERSION = 3;
+  /** The version before accounts; a guard of such a file is replaced by accounts. */
+  private static final int GUARD_VERSION = 2;
   private static final String PLAIN = "srpt";
   private static final String RULE = "order-rule";
   private static final String NETWORK = "order-network";
   private static final Set<String> FIELDS = Set.of(
-      "format", "version", "policy", "kind", "parameters", "guard", "mean_work_ms", "guess_ms",
-      "jobs");
+      "format", "version", "policy", "kind", "parameters", "mean_work_ms", "guess_ms", "jobs");
+  private static final Set<String> ACCOUNT_FIELDS = Set.of("factor", "floor");
   private static final Set<String> JOB_FIELDS = Set.of("work_ms", "stages");
   private static final Set<String> STAGE_FIELDS = Set.of("tasks", "task_ms", "parents");
-  private final Path file;
+  /** What counts without a file until queries are learned: a task, and a query, in ms of a core. */
+  private static final double PLAIN_TASK_MS = 1_000;
+  private static final double PLAIN_WORK_MS = 100 * PLAIN_TASK_MS;
+  private static final Ledgers.Terms PLAIN_ACCOUNT = new Ledgers.Terms(1.5, 0.1);
+
+  private final Path file; // null: none
   private String name;
   private double meanWorkMs;
   private double guessMs;
   private Rule rule;
-  private Guard guard;
+  private Ledgers.Terms account;
   private final Map<String, Profile> jobs = new HashMap<>();
 
   private Policy(Path file) {
@@ -55,17 +65,26 @@ final class Policy {
     return policy;
   }
 
-  Path file() {
-    return file;
+  /** The policy without a file: the users' accounts over remaining work as it is learned. */
+  static Policy plain() {
+    Policy policy = new Policy(null);
+    policy.name = "account";
+    policy.account = PLAIN_ACCOUNT;
+    policy.guessMs = PLAIN_TASK_MS;
+    policy.meanWorkMs = PLAIN_WORK_MS;
+    return policy;
+  }
+
+  /** The policy in words, for the log. */
+  @Override
+  public String toString() {
+    return file == null
+        ? name + " by what is learned while Spark runs"
+        : name + " by " + file + ", which knows " + jobs.size() + " jobs";
   }
 
   String name() {
     return name;
-  }
-
-  /** How many recurring queries the file knows. */
-  int numJobs() {
-    return jobs.size();
   }
 
   /** The rule of the policy; null if it serves by least remaining work. */
@@ -73,9 +92,9 @@ final class Policy {
     return rule;
   }
 
-  /** The guard of the policy; null if it has none. */
-  Guard guard() {
-    return guard;
+  /** How much users' accounts count; null: not at all. */
+  Ledgers.Terms account() {
+    return account;
   }
 
   /** Mean work of a query, in ms of one core. */
@@ -105,15 +124,19 @@ final class Policy {
     if (!root.path("format").asText().equals(FORMAT)) {
       throw refusal("is of another format than " + FORMAT);
     }
-    if (!root.path("version").isInt() || root.path("version").asInt() != VERSION) {
+    int version = root.path("version").asInt();
+    if (!root.path("version").isInt() || (version != VERSION && version != GUARD_VERSION)) {
       throw refusal(
-          "has version " + root.path("version") + ", and this plugin reads version " + VERSION);
+          "has version " + root.path("version") + ", and this plugin reads versions "
+              + GUARD_VERSION + " and " + VERSION);
     }
     Set<String> fields = new HashSet<>(FIELDS);
+    fields.add(version == VERSION ? "account" : "guard");
     if (root.path("kind").asText().equals(NETWORK)) {
       fields.add("weights");
     }
     checkFields(root, fields, "");
+    account = version == VERSION ? account(root.path("account")) : accountOfGuard(root);
     name = root.path("policy").asText();
     meanWorkMs = amount(root, "mean_work_ms", "");
     guessMs = amount(root, "guess_ms", "");
@@ -138,7 +161,20 @@ final class Policy {
     }
   }
 
-  /** Reads how to plan: the kind, its parameters, and the guard. */
+  private Ledgers.Terms account(JsonNode node) throws PolicyException {
+    if (node.isNull()) {
+      return null;
+    }
+    String where = " of the account";
+    checkFields(node, ACCOUNT_FIELDS, where);
+    return new Ledgers.Terms(amount(node, "factor", where), amount(node, "floor", where));
+  }
+
+  private static Ledgers.Terms accountOfGuard(JsonNode root) {
+    return root.path("guard").isNull() ? null : PLAIN_ACCOUNT;
+  }
+
+  /** Reads how to plan: the kind and its parameters. */
   private void readPlan(JsonNode root) throws PolicyException {
     String kind = root.path("kind").asText();
     if (!Set.of(PLAIN, RULE, NETWORK).contains(kind)) {
@@ -158,13 +194,6 @@ final class Policy {
     }
     Network network = kind.equals(NETWORK) ? new Network(weights(root.path("weights"))) : null;
     rule = theta.length == 0 ? null : new Rule(theta, meanWorkMs, network);
-    if (!root.path("guard").isNull()) {
-      double factor = number(root, "guard", "");
-      if (factor <= 1) {
-        throw refusal("has guard = " + factor + ", not a number above 1");
-      }
-      guard = new Guard(factor);
-    }
   }
 
   private double[] weights(JsonNode node) throws PolicyException {

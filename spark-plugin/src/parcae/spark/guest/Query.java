@@ -54,10 +54,11 @@ final class Query implements Following.OpenQuery {
   double rate; // cores that it has
   double endMs; // time of its end; an estimate until it has ended
 
-  // The query in the guard; see `Guard`.
-  double aloneMs; // shortest time to its end if it had all cores
-  double deadlineMs;
-  int urgency; // number of its urgent group; 0 if it is not urgent
+  // The query in the accounts; see `Ledgers`.
+  Accounts accounts;
+  Accounts.Account account;
+  double taskCores = 1; // of the task that started last
+  double waiting; // cores that its waiting tasks could take
 
   // The order that is being computed.
   double tier;

@@ -18,7 +18,7 @@ import org.apache.spark.scheduler.TaskSetManager;
  * sets inside a pool are sorted. Jobs of a higher priority come before others.
  */
 final class Queue {
-  static final Queue EMPTY = new Queue(Order.NONE, List.of(), List.of(), false, null);
+  static final Queue EMPTY = new Queue(Order.NONE, List.of(), List.of(), false, null, null);
 
   private static final Comparator<Entry> BY_ORDER =
       Comparator.<Entry>comparingInt(entry -> entry.pool)
@@ -79,20 +79,22 @@ final class Queue {
    * @param all all task sets, also those whose tasks have all started: they count as running
    * @param keepsPools whether pools stay in Spark's order
    * @param priority the priorities that jobs get
+   * @param persons who runs the jobs that the order does not name
    */
   Queue(
       Order order,
       List<TaskSetManager> managers,
       List<TaskSetManager> all,
       boolean keepsPools,
-      Priority priority) {
+      Priority priority,
+      Persons persons) {
     this.order = order;
     Map<Pool, Integer> places = new IdentityHashMap<>();
     for (TaskSetManager manager : managers) {
       String key = keyOf(manager);
       Job job = jobs.get(key);
       if (job == null) {
-        job = new Job(jobs.size(), order.job(key));
+        job = new Job(jobs.size(), order.job(key, manager.taskSet().properties(), persons));
         jobs.put(key, job);
       }
       int asked = Priority.asked(manager.taskSet().properties());

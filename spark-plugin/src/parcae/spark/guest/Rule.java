@@ -32,7 +32,7 @@ final class Rule {
 
   /** The error of the estimates is measured on so many of the latest queries. */
   static final int LATEST = 64;
-  /** Tier of queries with probes to start. Only urgent queries of the guard come before them. */
+  /** Tier of queries with probes to start; as work it is none. */
   private static final double PROBE_TIER = -1e6;
   /** The prior of the estimates' error: a variance that counts as so many queries. */
   private static final double PRIOR_JOBS = 2;
@@ -110,6 +110,11 @@ final class Rule {
   /** The logarithm of an amount of work, in units of the mean work of a query. */
   private double log(double amountMs) {
     return Math.log(Math.max(amountMs, 1) / meanMs + 1e-4);
+  }
+
+  /** The remaining work that a tier means, in ms of a core. */
+  double workMs(double tier) {
+    return Math.exp(tier) * meanMs;
   }
 
   /**

@@ -38,19 +38,21 @@ final class Trace {
     isOn = !file.isEmpty();
   }
 
-  /** The planner's name of a query and the source of its estimate. */
+  /** The planner's name of a query, the source of its estimate, and its user. */
   static final class Label {
     /** The policy file, earlier runs, the bytes of scanned files, or only a typical task. */
     enum Source { POLICY, LEARNED, BYTES, UNKNOWN }
 
     final String name;
     final Source source;
+    final String user;
     private int priority;
     private boolean hasAsked;
 
-    Label(String name, Source source) {
+    Label(String name, Source source, String user) {
       this.name = name;
       this.source = source;
+      this.user = user;
     }
 
     /** A job of the query asks for a priority; the largest of all jobs counts. */
@@ -99,6 +101,7 @@ final class Trace {
       Label label = labels.apply(each.getKey());
       if (label != null) {
         job.put("name", label.name).put("known", label.source.name().toLowerCase(Locale.ROOT));
+        job.put("user", label.user);
         if (label.priority() != 0) {
           job.put("asked", label.priority()).put("priority", priority.granted(label.priority()));
         }

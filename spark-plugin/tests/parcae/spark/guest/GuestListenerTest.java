@@ -4,6 +4,7 @@ import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
+import org.apache.spark.Resubmitted$;
 import org.apache.spark.Success$;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskKilled;
@@ -30,6 +31,7 @@ import scala.collection.immutable.Seq;
 /** What followers hear of Spark's events. */
 final class GuestListenerTest {
   private final List<String> heard = new ArrayList<>();
+  private final List<String> cores = new ArrayList<>();
   private final List<Integer> listed = new ArrayList<>();
   private final List<String> names = new ArrayList<>();
   private final GuestListener listener;
@@ -42,7 +44,13 @@ final class GuestListenerTest {
           boolean isQueryEnd = method.getName().equals("executionEnded");
           Object said = isTaskEnd ? with[2] : isQueryEnd ? with[1] : isCores ? with[0] : null;
           String what = said == null ? "" : " " + said;
-          heard.add(method.getName() + what);
+          boolean isOfCores = method.getName().equals("taskHeld");
+          isOfCores |= method.getName().equals("taskReleased");
+          if (isOfCores) {
+            cores.add(method.getName() + " " + with[2]);
+          } else {
+            heard.add(method.getName() + what);
+          }
           if (method.getName().equals("jobStarted")) {
             Follower.StartedJob job = (Follower.StartedJob) with[0];
             job.stages.forEach(stage -> listed.add(stage.id));
@@ -77,8 +85,12 @@ final class GuestListenerTest {
   }
 
   private static StageInfo stage(int id) {
+    return stage(id, 0);
+  }
+
+  private static StageInfo stage(int id, int profile) {
     return new StageInfo(
-        id, 0, "stage", 2, none(), none(), "", null, none(), Option.empty(), 0, false, 0);
+        id, 0, "stage", 2, none(), none(), "", null, none(), Option.empty(), profile, false, 0);
   }
 
   private static void copies() {
@@ -88,6 +100,9 @@ final class GuestListenerTest {
     one.end(true, Success$.MODULE$);
     one.end(false, killed("another attempt succeeded"));
     Check.same(one.heard, List.of("taskStarted", "taskEnded true"), "the copy is faster");
+    List<String> both = List.of("taskHeld 1.0", "taskHeld 1.0", "taskReleased 1.0");
+    Check.same(one.cores.subList(0, 3), both, "every copy holds a core");
+    Check.same(one.cores.size(), 4, "and each gives it back");
     one.heard.clear();
     one.end(false, Success$.MODULE$);
     one.end(true, killed("another attempt succeeded"));
@@ -97,6 +112,14 @@ final class GuestListenerTest {
     one.end(false, killed("Stage cancelled"));
     one.end(false, UnknownReason$.MODULE$);
     Check.same(one.heard, List.of("taskEnded false", "taskEnded false"), "ends without success");
+  }
+
+  private static void lostOutput() {
+    GuestListenerTest one = new GuestListenerTest("");
+    one.end(false, Success$.MODULE$);
+    one.end(false, Resubmitted$.MODULE$);
+    Check.same(one.heard, List.of("taskEnded true", "taskLost"), "the task is to run again");
+    Check.same(one.cores, List.of("taskReleased 1.0"), "it has given its core back once");
   }
 
   private static void failures() {
@@ -203,10 +226,12 @@ final class GuestListenerTest {
 
   private static void profiles() {
     GuestListenerTest one = new GuestListenerTest("");
+    List<Integer> ids = new ArrayList<>();
     for (int cpus = 1; cpus <= 2; cpus++) {
       ResourceProfile profile =
           new ResourceProfileBuilder().require(new TaskResourceRequests().cpus(cpus)).build();
       one.listener.onResourceProfileAdded(new SparkListenerResourceProfileAdded(profile));
+      ids.add(profile.id());
       scala.collection.immutable.Map<String, String> empty =
           scala.collection.immutable.Map$.MODULE$.empty();
       ExecutorInfo info = new ExecutorInfo(
@@ -214,10 +239,15 @@ final class GuestListenerTest {
       one.listener.onExecutorAdded(new SparkListenerExecutorAdded(0, "of " + cpus, info));
     }
     Check.same(one.heard, List.of("coresChanged 4", "coresChanged 6"), "tasks of 1 and 2 cores");
+    Seq<StageInfo> infos = GuestListenerTest.<StageInfo>none().$colon$colon(stage(0, ids.get(1)));
+    one.listener.onJobStart(new SparkListenerJobStart(7, 0, infos, new Properties()));
+    one.start(false);
+    Check.same(one.cores, List.of("taskHeld 2.0"), "a task of two cores");
   }
 
   public static void main(String[] args) throws Exception {
     Check.test("copies of tasks", GuestListenerTest::copies);
+    Check.test("output that is lost", GuestListenerTest::lostOutput);
     Check.test("queries that fail", GuestListenerTest::failures);
     Check.test("stages that a job lists", GuestListenerTest::stages);
     Check.test("names and the setting", GuestListenerTest::settings);

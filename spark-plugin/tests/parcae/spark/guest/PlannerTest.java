@@ -6,9 +6,14 @@ import java.io.File;
 import java.lang.reflect.Field;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
+import java.util.function.LongSupplier;
 import parcae.spark.Check;
 
 /**
@@ -36,6 +41,14 @@ final class PlannerTest {
         job, execution, execution, List.of(), "made up " + job, List.of(stages)));
   }
 
+  private static Planner planner(Policy of) {
+    return planner(of, () -> 0);
+  }
+
+  private static Planner planner(Policy of, LongSupplier clock) {
+    return new Planner(of, clock, clock, user -> 1);
+  }
+
   private static double tier(Planner planner, int job) {
     return planner.plan().job("job " + job).tier;
   }
@@ -60,17 +73,40 @@ final class PlannerTest {
 
   /** One run of an application: its events, and the orders that Python makes of them. */
   private static final class Run {
+    private static final Map<String, Double> WEIGHTS = Map.of("bob", 2.0, "dee", 0.5);
+
     private long timeMs;
     private final Planner planner;
+    private final Map<Integer, Deque<Long>> tasks = new HashMap<>(); // that hold cores, by stage
+    private long numTasks;
 
     Run(Policy policy) {
-      planner = new Planner(policy, () -> timeMs);
+      planner = new Planner(
+          policy, () -> timeMs, () -> timeMs, user -> WEIGHTS.getOrDefault(user, 1.0));
     }
 
     void take(JsonNode event, String where) {
+      change(event, where);
+      Map<Integer, Integer> running = new HashMap<>();
+      planner.queries().values().forEach(query ->
+          query.rows().forEach(row -> running.put(row.stageId, row.running())));
+      running.keySet().forEach(stage -> tasks.putIfAbsent(stage, new ArrayDeque<>()));
+      tasks.forEach((stage, held) -> {
+        while (held.size() > running.getOrDefault(stage, 0)) {
+          planner.taskReleased(held.pop(), stage, 1, timeMs, timeMs);
+        }
+        while (held.size() < running.getOrDefault(stage, 0)) {
+          held.push(numTasks++);
+          planner.taskHeld(held.peek(), stage, 1, timeMs);
+        }
+      });
+    }
+
+    private void change(JsonNode event, String where) {
       switch (event.get(0).asText()) {
         case "time":
           timeMs = event.get(1).asLong();
+          planner.changes();
           break;
         case "cores":
           planner.coresChanged(event.get(1).asInt());
@@ -106,7 +142,8 @@ final class PlannerTest {
       String query = event.get(2).asText();
       List<String> names = List.of(event.get(3).asText());
       planner.jobStarted(new Follower.StartedJob(
-          event.get(1).asInt(), query, query, names, "a call site", stages));
+          event.get(1).asInt(), query, query, names, "a call site", stages)
+          .by(event.path(5).asText(), ""));
     }
 
     private void takeStage(JsonNode event, int stage) {
@@ -149,6 +186,12 @@ final class PlannerTest {
       });
       Check.same(order.numStages(), expected.path("stages").size(), where + ", ordered stages");
       Check.same(order.wakeMs(), expected.path("wake_ms").asLong(), where + ", time to wake");
+      expected.path("accounts").fields().forEachRemaining(entry -> {
+        Accounts.Account found = planner.ledgers().find(entry.getKey(), "");
+        String what = where + ", account of " + entry.getKey();
+        near(found.receivedMs(), entry.getValue().get(0).asDouble(), what + ", received");
+        near(found.splitMs(), entry.getValue().get(1).asDouble(), what + ", split");
+      });
     }
   }
 
@@ -172,7 +215,7 @@ final class PlannerTest {
   }
 
   private static void skippedStages() {
-    Planner planner = new Planner(policy, () -> 0);
+    Planner planner = planner(policy);
     start(planner, 1, "unknown", stage(1, 50), stage(2, 50, 1), stage(3, 4, 2));
     near(tier(planner, 1), 104 * policy.guessMs(), "all listed stages");
     planner.stageSubmitted(3, 0, 4);
@@ -180,7 +223,7 @@ final class PlannerTest {
   }
 
   private static void failures() {
-    Planner planner = new Planner(policy, () -> 0);
+    Planner planner = planner(policy);
     start(planner, 1, "unknown", stage(1, 4));
     planner.stageSubmitted(1, 0, 4);
     planner.taskStarted(1, 0);
@@ -209,7 +252,7 @@ final class PlannerTest {
   }
 
   private static void learning() {
-    Planner planner = new Planner(policy, () -> 0);
+    Planner planner = planner(policy);
     double[] took = {100, 900, 200};
     for (int run = 0; run < took.length; run++) {
       start(planner, run, "nightly", stage(run, 10));
@@ -227,7 +270,7 @@ final class PlannerTest {
   }
 
   private static void executions() {
-    Planner planner = new Planner(policy, () -> 0);
+    Planner planner = planner(policy);
     String plan = "== Physical Plan ==\n* Filter (2)\n\n(2) Filter\nCondition : (a#1 > %d)\n";
     planner.executionStarted("5", String.format(plan, 10));
     startSql(planner, 1, "5", stage(1, 10));
@@ -261,7 +304,7 @@ final class PlannerTest {
 
   /** Queries end, and the virtual run has not come to them: it forgets the oldest. */
   private static void manyQueries(Policy ruled) throws Exception {
-    Planner planner = new Planner(ruled, () -> 0);
+    Planner planner = planner(ruled);
     for (int job = 0; job < 1_100; job++) {
       start(planner, job, "unknown", stage(job, 1));
       ran(planner, job, 1, 5);
@@ -286,7 +329,7 @@ final class PlannerTest {
   private static void views(Policy policy) {
     long[] nowMs = {0};
     double[] ended = new double[2];
-    Planner planner = new Planner(policy, () -> nowMs[0]).watchedBy((expectedMs, workMs) -> {
+    Planner planner = planner(policy, () -> nowMs[0]).watchedBy((expectedMs, workMs) -> {
       ended[0] = expectedMs;
       ended[1] = workMs;
     });
@@ -321,7 +364,7 @@ final class PlannerTest {
   /** The thread plans after an event, and again at the order's wake-up time without an event. */
   private static void wakeUps(Policy probing) throws Exception {
     Guest guest = new Guest("a.Plugin");
-    Planner planner = new Planner(probing, () -> System.nanoTime() / 1_000_000);
+    Planner planner = planner(probing, () -> System.nanoTime() / 1_000_000);
     Planning planning = new Planning(guest, planner, new Trace("", null), new Metrics());
     planning.start();
     Check.that(guest.order() == Order.NONE, "an order before any event");

@@ -28,7 +28,7 @@ final class PlanningBenchmark {
   private int numQueries;
 
   private PlanningBenchmark(Policy policy, int numStages) {
-    planner = new Planner(policy, () -> timeMs);
+    planner = new Planner(policy, () -> timeMs, () -> timeMs, user -> 1);
     planner.coresChanged(CORES);
     this.numStages = numStages;
   }

@@ -31,10 +31,18 @@ final class PolicyTest {
     throw new AssertionError("was not refused: " + word);
   }
 
-  private static void refused(String word, Consumer<ObjectNode> change) throws Exception {
+  private static Path changed(Consumer<ObjectNode> change) throws Exception {
     ObjectNode changed = good.deepCopy();
     change.accept(changed);
-    refused(word, Files.write(folder.resolve("changed.json"), JSON.writeValueAsBytes(changed)));
+    return Files.write(folder.resolve("changed.json"), JSON.writeValueAsBytes(changed));
+  }
+
+  private static void refused(String word, Consumer<ObjectNode> change) throws Exception {
+    refused(word, changed(change));
+  }
+
+  private static void older(ObjectNode root, Double guard) {
+    root.put("version", 2).put("guard", guard).remove("account");
   }
 
   private static ObjectNode parameters(ObjectNode root) {
@@ -51,14 +59,26 @@ final class PolicyTest {
 
   public static void main(String[] args) throws Exception {
     good = (ObjectNode) JSON.readTree(new File(args[0]));
+    good.put("version", 3).remove("guard");
+    good.putObject("account").put("factor", 2).put("floor", 0.25);
     folder = Files.createTempDirectory("policy");
     Check.test("a good file", () -> {
-      Policy policy = Policy.read(Path.of(args[0]));
-      Check.same(policy.numJobs(), good.path("jobs").size(), "jobs");
+      Policy policy = Policy.read(changed(root -> root.put("policy", "tuned+account")));
+      String knows = "which knows " + good.path("jobs").size() + " jobs";
+      Check.that(policy.toString().endsWith(knows), policy.toString());
       Check.same(policy.guessMs(), good.path("guess_ms").asDouble(), "guess");
-      Check.same(policy.name(), "tuned+guard:1.1", "name");
-      Check.that(policy.rule() != null && policy.guard() != null, "a rule and a guard");
+      Check.same(policy.name(), "tuned+account", "name");
+      Check.that(policy.rule() != null, "a rule");
+      Check.same(policy.account().factor, 2.0, "factor");
+      Check.same(policy.account().floor, 0.25, "floor");
       Check.that(policy.find("unknown") == null, "an unknown job");
+    });
+    Check.test("accounts, or none", () -> {
+      Check.that(Policy.read(changed(root -> root.putNull("account"))).account() == null, "none");
+      Check.that(Policy.read(changed(root -> older(root, null))).account() == null, "no guard");
+      Check.same(
+          Policy.read(changed(root -> older(root, 1.1))).account().factor, 1.5, "instead of one");
+      Check.same(Policy.plain().account().factor, 1.5, "without a file");
     });
     Check.test("files that are none", () -> {
       refused("cannot be read", folder.resolve("nowhere.json"));
@@ -68,11 +88,11 @@ final class PolicyTest {
     });
     Check.test("other formats and versions", () -> {
       refused("another format", root -> root.put("format", "parcae-workload"));
-      refused("reads version 2", root -> root.put("version", 1));
-      refused("reads version 2", root -> root.remove("version"));
+      refused("reads versions 2 and 3", root -> root.put("version", 1));
+      refused("reads versions 2 and 3", root -> root.remove("version"));
       refused("order-rule and order-network", root -> root.put("kind", "decima"));
     });
-    Check.test("parameters and guards", () -> {
+    Check.test("parameters and accounts", () -> {
       refused("lacks the field NARROW", root -> parameters(root).remove("NARROW"));
       refused("unknown field SPEED", root -> parameters(root).put("SPEED", 1));
       refused("NARROW = \"x\"", root -> parameters(root).put("NARROW", "x"));
@@ -86,8 +106,11 @@ final class PolicyTest {
         }
         weights.add("x");
       });
-      refused("guard", root -> root.put("guard", 1));
-      refused("guard", root -> root.put("guard", "tight"));
+      refused("unknown field guard", root -> root.put("guard", 1));
+      refused("lacks the field account", root -> root.remove("account"));
+      refused("of the account", root -> root.put("account", true));
+      refused("floor = -1.0 of the account",
+          root -> ((ObjectNode) root.path("account")).put("floor", -1));
     });
     Check.test("fields that are missing, unknown or wrong", () -> {
       refused("lacks the field guess_ms", root -> root.remove("guess_ms"));
