@@ -5,10 +5,12 @@ import java.lang.reflect.Field;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.plugin.DriverPlugin;
@@ -475,8 +477,14 @@ public final class Guest implements DriverPlugin {
     field.setAccessible(true);
     Object sparkBuilder = field.get(target);
     Pool root = target.rootPool();
-    boolean keepsPools = keepsPools(context.conf().get(POOLS, ""), root);
-    persons.keepPools(keepsPools);
+    Set<String> defined = new HashSet<>();
+    for (Schedulable child : root.schedulableQueue()) {
+      defined.add(child.name());
+    }
+    defined.remove(DEFAULT_POOL); // which Spark always adds
+    boolean isFair = root.schedulingMode() == SchedulingMode.FAIR();
+    boolean keepsPools = keepsPools(context.conf().get(POOLS, ""), isFair, !defined.isEmpty());
+    persons.usePools(defined, keepsPools);
     GuestPool pool = new GuestPool(this, root.schedulingMode(), keepsPools);
     GuestBuilder builder = new GuestBuilder(this, target, pool, builderLike(sparkBuilder, pool));
     synchronized (target) {
@@ -505,8 +513,8 @@ public final class Guest implements DriverPlugin {
    *
    * @throws PolicyException the setting has another value, or there are no pools to keep
    */
-  private static boolean keepsPools(String setting, Pool root) throws PolicyException {
-    boolean isFair = root.schedulingMode() == SchedulingMode.FAIR();
+  private static boolean keepsPools(String setting, boolean isFair, boolean hasDefined)
+      throws PolicyException {
     if (!setting.isEmpty() && !setting.equals(KEEP) && !setting.equals(REPLACE)) {
       throw new PolicyException(
           POOLS + " is " + setting + "; set it to " + KEEP + " or " + REPLACE
@@ -516,14 +524,7 @@ public final class Guest implements DriverPlugin {
       throw new PolicyException(
           POOLS + " is " + KEEP + ", but spark.scheduler.mode is not FAIR: Spark has no pools");
     }
-    if (!setting.isEmpty()) {
-      return setting.equals(KEEP);
-    }
-    boolean hasDefined = false;
-    for (Schedulable child : root.schedulableQueue()) {
-      hasDefined |= !child.name().equals(DEFAULT_POOL); // which Spark always adds
-    }
-    return isFair && hasDefined;
+    return setting.isEmpty() ? isFair && hasDefined : setting.equals(KEEP);
   }
 
   /** The planners in order of precedence, for the log line. */

@@ -5,6 +5,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.scheduler.SparkListenerEvent;
@@ -37,9 +38,11 @@ final class Persons {
         }
       });
   private volatile boolean keepsPools;
+  private volatile Set<String> pools = Set.of();
 
-  /** Sets whether pools keep their shares: then every pool has accounts of its own. */
-  void keepPools(boolean keeps) {
+  /** Sets the deployment's pools, and whether they keep their shares, each with own accounts. */
+  void usePools(Set<String> defined, boolean keeps) {
+    pools = defined;
     keepsPools = keeps;
   }
 
@@ -67,19 +70,20 @@ final class Persons {
   }
 
   /**
-   * The person who runs a job with these properties; where none is known, its pool (if pools do not
-   * keep shares), its job group or, outside SQL, its name; else empty.
+   * The person who runs a job with these properties; where none is known, a pool of the deployment
+   * (if pools do not keep their shares), the job group or, outside SQL, the name; else empty.
    */
   String of(Properties properties) {
     Matcher tag = CONNECT.matcher(Names.get(properties, "spark.job.tags"));
     String group = Names.get(properties, GROUP);
+    String pool = Names.get(properties, POOL);
     boolean isSql = Order.executionOf(properties) != null; // its plan has a better name
     String[] known = {
         tag.find() ? tag.group(1) : "",
         Names.get(properties, KYUUBI),
         statements.getOrDefault(group, ""),
         Names.get(properties, PROPERTY).trim(),
-        keepsPools ? "" : Names.get(properties, POOL),
+        !keepsPools && pools.contains(pool) ? pool : "",
         Names.isGenerated(group) ? "" : recurring(Names.given(properties, GROUP)),
         isSql ? "" : recurring(Names.given(properties, "spark.job.description")),
         isSql ? "" : recurring(Names.given(properties, "callSite.short"))};

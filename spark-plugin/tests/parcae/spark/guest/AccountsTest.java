@@ -2,6 +2,7 @@ package parcae.spark.guest;
 
 import java.util.List;
 import java.util.Properties;
+import java.util.Set;
 import parcae.spark.Check;
 
 /** What users' accounts say, computed by hand, and what becomes of the order. */
@@ -124,6 +125,7 @@ final class AccountsTest {
 
   private static void persons() {
     Persons persons = new Persons();
+    persons.usePools(Set.of("web"), false);
     String session = "_Session_" + UUID + "_Operation_" + UUID;
     String tag = "SparkConnect_OperationTag_User_a_Session_b" + session;
     String[][] cases = {
@@ -131,6 +133,7 @@ final class AccountsTest {
         {"kim", "kyuubi.session.user", "kim", "spark.parcae.user", "ann"},
         {"ann", "spark.parcae.user", " ann ", "spark.jobGroup.id", "nightly"},
         {"web", "spark.scheduler.pool", "web", "spark.jobGroup.id", "nightly"},
+        {"nightly", "spark.scheduler.pool", "query-7", "spark.jobGroup.id", "nightly"},
         {"backfill", "spark.jobGroup.id", "backfill 17", "spark.sql.execution.id", "5"},
         {"", "spark.jobGroup.id", UUID, "spark.sql.execution.id", "5"},
         {"count at app.py:", "callSite.short", "count at /x/app.py:12", "spark.jobGroup.id", "12"},
@@ -142,7 +145,7 @@ final class AccountsTest {
       Check.same(persons.of(properties(values)), each[0], "the person of " + each[0]);
     }
     Check.same(persons.poolOf(properties("spark.scheduler.pool", "web")), "", "pools do not count");
-    persons.keepPools(true);
+    persons.usePools(Set.of("web"), true);
     Check.same(persons.poolOf(properties("spark.scheduler.pool", "web")), "web", "pools count");
     Check.same(persons.poolOf(properties()), "default", "Spark's pool for jobs without one");
     Check.same(
