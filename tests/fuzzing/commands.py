@@ -27,6 +27,7 @@ _BASES = {
     "size": "toy --cores 2,4 --jobs 3 --arrivals poisson:5s --seeds 2 --processes 1",
     "compare": "toy --jobs 3 --cores 4 --seeds 2 --processes 1 --policies fifo,fair",
     "compare-logs": "log log",
+    "forecast": "log",
     "learn": "log -o learned --budget 0.01 --jobs 2 --seeds 2",
     "reproduce": "no-such-study",
     "tune": "toy -o t.safetensors --budget 0.01 --jobs 2 --cores 4",

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.texts import s_from_ms
+from parcae.cluster.state import MAX_POOLS
+from parcae.cluster.trace import Trace
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables, pools_policy
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -99,12 +101,12 @@ class ReplayedLog:
 
 def check_log(logged: LoggedRuns) -> list[ReplayedLog]:
     """Replay every application of a log, also without what the replay knows."""
-    return [_checked(replayed) for replayed in _applications(logged)]
+    return [_checked(replayed) for replayed in replayed_applications(logged)]
 
 
 def replay_note(logged: LoggedRuns) -> str:
     """The one number of a log, in words."""
-    replayed = list(_applications(logged))
+    replayed = list(replayed_applications(logged))
     logged_ms = np.concatenate([one.logged_ms for one in replayed])
     simulated_ms = np.concatenate([one.replay(one.workload, one.slots) for one in replayed])
     return (
@@ -113,7 +115,7 @@ def replay_note(logged: LoggedRuns) -> str:
     )
 
 
-class _Replayed(NamedTuple):
+class Replayed(NamedTuple):
     """An application's runs, in order of submission, as a replay needs them."""
 
     name: str
@@ -127,8 +129,16 @@ class _Replayed(NamedTuple):
         """Completion times in ms on these slots, in the order that the application had."""
         return replay(workload, slots, seed, self.order)
 
+    def config(self, size_error: float) -> SimulationConfig:
+        """The application's cluster, for policies that know sizes with this error."""
+        return _config(self.slots, None).model_copy(update={"estimate_error": size_error})
 
-def _applications(logged: LoggedRuns) -> Iterator[_Replayed]:
+    def trace(self, policy: Any, config: SimulationConfig, seed: int) -> Trace:
+        """The application's jobs under a policy; the seed draws the errors of sizes."""
+        return simulate(_sequence(self.workload), policy, config, seed)
+
+
+def replayed_applications(logged: LoggedRuns) -> Iterator[Replayed]:
     by_application: dict[str, list[JobRun]] = {}
     for run in sorted(logged.runs, key=lambda run: run.submission_ms):
         if run.end_ms > run.submission_ms:
@@ -139,7 +149,7 @@ def _applications(logged: LoggedRuns) -> Iterator[_Replayed]:
         logged_ms = np.array([run.end_ms - run.submission_ms for run in runs], np.int64)
         workload = replayed_workload(runs)
         order = _as_logged(workload, logged.orders[name].policy)
-        yield _Replayed(name, runs, workload, slots, logged_ms, order)
+        yield Replayed(name, runs, workload, slots, logged_ms, order)
 
 
 _FIFO = OrderPolicy("as logged", OrderKind.FIFO_SPARK_JOBS, plan_tables())
@@ -150,10 +160,13 @@ def _as_logged(workload: Workload, policy: str) -> OrderPolicy:
     kind, _, path = policy.partition(":")
     if kind == "fifo":
         return _FIFO
+    if len({job.pool for job in workload.jobs}) >= MAX_POOLS:
+        # That many are made for one job each.
+        return OrderPolicy("as logged", OrderKind.FAIR, plan_tables())
     return pools_policy("as logged", path if Path(path).is_file() else "", workload)
 
 
-def _checked(one: _Replayed) -> ReplayedLog:
+def _checked(one: Replayed) -> ReplayedLog:
     jobs = tuple(replace(job, driver_time=None) for job in one.workload.jobs)
     bare = replace(one.workload, jobs=jobs)
 
@@ -230,13 +243,19 @@ def replay(
     """Completion times in ms of a workload's recorded jobs, on these slots; with a seed, tasks draw
     their durations.
     """
-    config = SimulationConfig(
+    trace = simulate(_sequence(workload), order, _config(slots, seed), seed or 0)
+    return trace.completion_ms - trace.arrival_ms
+
+
+def _config(slots: Slots, seed: int | None) -> SimulationConfig:
+    return SimulationConfig(
         world=WorldName.CORES,
         num_executors=max(1, *accumulate(change for _, change in slots)),
         durations=DurationMode.LISTED if seed is None else DurationMode.SAMPLED,
         slots=slots,
     )
+
+
+def _sequence(workload: Workload) -> JobSequence:
     arrivals = np.array([job.arrival_ms for job in workload.jobs], np.int64)
-    sequence = JobSequence(workload, np.arange(len(arrivals)), arrivals)
-    trace = simulate(sequence, order, config, seed or 0)
-    return trace.completion_ms - trace.arrival_ms
+    return JobSequence(workload, np.arange(len(arrivals)), arrivals)

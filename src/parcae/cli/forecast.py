@@ -1,0 +1,73 @@
+"""`parcae forecast`: what a policy would have saved in the window of an event log."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from parcae.base.options import argument, option
+from parcae.cli.commands import command
+from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE
+from parcae.cli.progress import counting
+from parcae.cli.tables import print_rows
+from parcae.evaluation.forecast import NUM_DRAWS, Forecast
+from parcae.evaluation.forecast import forecast as forecast_log
+from parcae.evaluation.statistics import with_interval
+from parcae.evaluation.who_pays import Group
+from parcae.workloads.spark_log.event_log import read_runs
+
+#: Width of the tables in characters, and number of rows of one.
+_WIDTH = 100
+_NUM_LISTED = 20
+
+
+@command()
+def forecast(
+    log: str = argument(
+        "Event log of Spark: a file, rolling folder, zip, or folder.", "LOG", "read"
+    ),
+    policy: str = option("srpt", "The policy that would have ordered the jobs.", check="policy"),
+    key: str | None = KEY,
+    as_json: bool = JSON,
+    max_bad_share: float = MAX_BAD_SHARE,
+) -> None:
+    """Replay an event log under its own order and under a policy: what is saved, and who pays.
+
+    Example: parcae forecast eventlog.zstd --policy srpt
+    """
+    with counting("reading") as show:
+        logged = read_runs([log], key=key, max_bad_share=max_bad_share, progress=show)
+    found = forecast_log(logged, policy)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+        return
+    _print(found)
+
+
+def _print(found: Forecast) -> None:
+    off = (
+        f"Replayed under its own order ({found.today}), the log's mean comes out at "
+        f"{found.replayed:.3f} of what it was. 95% intervals over parts of the window; sizes are "
+        f"known with an error of sigma {found.size_error:.2f}."
+    )
+    headings = ("", "jobs", "mean today", found.policy, "ratio", "over 5% later")
+    rows = [_cells(found.all)]
+    print_rows(f"{found.num_jobs:,} jobs under {found.policy}", headings, rows, _WIDTH, off)
+    for title, pairs in (("By user", found.users), ("By recurring job", found.names)):
+        if pairs:
+            more = len(pairs) - _NUM_LISTED
+            caption = "those that lose most time first" + (f"; and {more} more" if more > 0 else "")
+            rows = [_cells(pair) for pair in pairs[:_NUM_LISTED]]
+            print_rows(title, headings, rows, _WIDTH, caption)
+
+
+def _cells(pair: tuple[Group, Group]) -> list[str]:
+    policy = pair[1]
+    return [
+        policy.name,
+        f"{policy.runs // NUM_DRAWS:,}",
+        *(f"{one.mean_s:,.2f} s" for one in pair),
+        with_interval(policy.ratio),
+        f"{policy.later_share:.0%}",
+    ]
