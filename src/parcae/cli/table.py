@@ -16,10 +16,7 @@ COMMANDS = {
     "simulate": ("parcae.cli.simulate:simulate", "Simulate a workload under some policies."),
     "size": ("parcae.cli.size:size", "Find how many cores a workload needs."),
     "compare": ("parcae.cli.compare:compare", "Compare policies on the same seeds."),
-    "compare-logs": (
-        "parcae.cli.compare_logs:compare_logs",
-        "Compare two event logs by job, or the orders of an experiment.",
-    ),
+    "compare-logs": ("parcae.cli.compare_logs:compare_logs", "Compare event logs by job."),
     "forecast": ("parcae.cli.forecast:forecast", "What a policy would have saved in a log."),
     "learn": ("parcae.cli.learn:learn", "Learn a policy from event logs, and what it saves."),
     "tune": ("parcae.cli.train:tune", "Tune the parameters of a rule for a workload."),
