@@ -418,7 +418,7 @@ def _print_sizes(result: dict[str, Any]) -> None:
         for load in [error["load"]]
     ]
     headings = ("cores", "policy", "average_s", "p95_s", *columns)
-    print_rows(f"parcae size against Spark {result['spark']}", headings, rows, 150)
+    print_rows(f"parcae size against Spark {result['spark']}", headings, rows)
     print(f"The predictions: {result['size_command']}")
 
 

@@ -149,7 +149,7 @@ def main(args: argparse.Namespace) -> None:
         rest = time - sum(parts)
         rows.append((meaning, *found, *(f"{share:.3f}" for share in (*parts, rest))))
     headings = ("condition", "task time", "task CPU", *PARTS[1:], "queued", "rest")
-    print_rows("Relative to a core beside another query", headings, rows, 150)
+    print_rows("Relative to a core beside another query", headings, rows)
     loads = [load for block in blocks for one in block.values() for load in one["load"]]
     print(f"load average {min(loads):.1f} to {max(loads):.1f}")
 

@@ -29,8 +29,6 @@ _SHARES = (
     "unused_while_waiting_share",
 )
 _MEANS = ("driver_cpu_s", "service_cpu_s", "other_cores", "known_share")
-#: Width of the tables in characters.
-_WIDTH = 150
 
 Record = Mapping[str, Any]
 #: By policy and number of the repeat, then by seed.
@@ -176,7 +174,7 @@ def print_result(result: Mapping[str, Any]) -> None:
         )
         for name, one in policies.items()
     ]
-    print_rows(title, ("policy", "seeds", *times, "p95_s"), rows, _WIDTH)
+    print_rows(title, ("policy", "seeds", *times, "p95_s"), rows)
     estimates = (*_SHARES, "task_ratio", *_MEANS)
     counts = ("load", "num_silences", "num_wrong")
     rows = [
@@ -187,7 +185,7 @@ def print_result(result: Mapping[str, Any]) -> None:
         )
         for name, one in policies.items()
     ]
-    print_rows("Cores and processor time", ("policy", *estimates, *counts), rows, _WIDTH)
+    print_rows("Cores and processor time", ("policy", *estimates, *counts), rows)
     gaps = ", ".join(f"{gap:.2f}" for gap in result["gaps_s"])
     print(f"A query every {gaps} s on average; ratios are paired by seed.")
     for name, one in policies.items():

@@ -344,6 +344,7 @@ def test_learning_anew_removes_the_results_of_another_workload(
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "workload.parcae"}
     removed = "learned: removed the earlier results (policy.safetensors, summary.txt)\n"
     assert removed in done.stderr
+    assert "read is in learned/workload.parcae: name that file in place of the logs" in done.stderr
 
 
 @pytest.mark.parametrize(

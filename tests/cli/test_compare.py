@@ -32,7 +32,7 @@ _COMMAND = [
 def test_the_table_and_the_files_say_who_pays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "200")
     options = ["--per-job", str(tmp_path / "jobs.parquet"), "--json", str(tmp_path / "c.json")]
     recurring = ["--recurring", str(tmp_path / "recurring.json")]
     done = CliRunner().invoke(app, [*_COMMAND, *options, *recurring])
@@ -126,7 +126,7 @@ def test_learn_prints_its_warnings_before_it_begins(
 
 
 def test_a_comparison_says_what_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "200")
     path = tmp_path / "c.json"
     faults = ["--faults", "failures=0.2,lost=60,restart=1,speculation=on"]
     done = CliRunner().invoke(app, [*_COMMAND, *faults, "--json", str(path)])

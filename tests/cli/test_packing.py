@@ -211,7 +211,10 @@ def test_describe_calls_jobs_that_arrive_at_once_a_batch(run: Run, tmp_path: Pat
     assert (described["load"], described["span_s"]) == ({"processors": None}, 0)
 
 
-def test_accounting_is_described_and_compared_by_partition(run: Run, tmp_path: Path) -> None:
+def test_accounting_is_described_and_compared_by_partition(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     described = json.loads(run("parcae workload describe --world rigid sacct.txt --json").out)
     assert described["partitions"] == {"short": 50, "long": 50}
     assert described["waited_s"]["mean"] == 30

@@ -10,8 +10,9 @@ from parcae.service.replay import Difference, Kind, Replay, ReplayedEstimate, Re
 
 
 def test_the_counts_the_differences_and_the_estimate_are_shown(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     a, b = ReplayedShare("a", 1.0, None), ReplayedShare("b", 0.5, 4)
     replay = Replay(
         "fair",

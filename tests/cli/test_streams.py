@@ -43,6 +43,12 @@ def test_an_empty_path_is_refused(tmp_path: Path, command: str, name: str) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
+def test_no_file_is_named_like_a_stream(tmp_path: Path) -> None:
+    command = "parcae size toy --cores 2 --arrivals poisson:5s --jobs 2 --seeds 2 --processes 1"
+    refused(f"{command} --csv -", tmp_path, "--csv -: no stream has this name", "/dev/stdout")
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_command_that_fails_leaves_no_new_folder(tmp_path: Path) -> None:
     def fail(*args: object, **options: object) -> None:
         (tmp_path / "a" / "b").mkdir(parents=True)

@@ -76,6 +76,30 @@ def test_jobs_one_after_another_gain_hardly_anything(
     assert not any("applications" in note for note in report.notes)
 
 
+def test_a_stage_without_any_end_holds_as_many_cores_as_are_free(tmp_path: Path) -> None:
+    """Of its two tasks nothing is known; both cores were there for them while it ran."""
+    jobs = [(0, 1000), (2000, 3000)]
+    whole = [
+        event for number, (begin, end) in enumerate(jobs) for event in _one(number, begin, end)
+    ]
+    info = stage_info(2, 2)
+    lost = [
+        job_start(2, 2000, [info], spark_job_description="lost"),
+        stage_completed(info, 2000, 4000),
+        {**job_end(2), "Completion Time": 4000},
+    ]
+    events = [application_start("a"), executor(cores=2), *whole]
+    for name, more in (("whole", []), ("torn", lost)):
+        (tmp_path / name).write_bytes(to_bytes([*events, *more]))
+    said = {
+        name: _read(tmp_path / name)[0].provenance["can_an_order_gain"]
+        for name in ("whole", "torn")
+    }
+    assert "50% of 2 cores were busy" in said["whole"]
+    # 1 of 2 s on one core, and 2 s on both.
+    assert "83% of 2 cores were busy" in said["torn"]
+
+
 def test_applications_at_the_same_time_are_not_one_application(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(_log("a", (0, 1000), (2000, 3000)))
     (tmp_path / "b").write_bytes(_log("b", (500, 1500)))

@@ -39,7 +39,7 @@ def _log(events: list[dict[str, Any]]) -> ApplicationLog:
 
 
 def _runs(events: list[dict[str, Any]], left_out: LeftOut | None = None) -> list[JobRun]:
-    return job_runs(CheckedLog(_log(events)), None, left_out or LeftOut())
+    return job_runs(CheckedLog(_log(events)), None, left_out or LeftOut())[0]
 
 
 def _only_run(events: list[dict[str, Any]]) -> JobRun:

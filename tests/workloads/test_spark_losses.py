@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from parcae.api.study import default_arrivals
 from parcae.base.errors import FormatError
+from parcae.cli.options import usual_arrivals
 from parcae.evaluation.compare_logs import LogSummary, summarize_run
 from parcae.evaluation.sections import lost_work_warning, setting_warnings
 from parcae.evaluation.sizing import Question, Sizing, warnings
@@ -17,6 +19,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.describe import LOST_ENDS, TASK_TIME, TASK_TIME_LEFT_OUT
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.run import read_spark_run
+from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
 from tests.conftest import shared_case
 from tests.workloads.spark_log_builder import (
@@ -152,6 +155,44 @@ def test_work_of_failed_jobs_counts_in_the_load_of_a_log() -> None:
     assert "so these arrive 36 times as often as in the logs" in counted
     whole, _ = _import(shared_case("12-clocks-and-counts/good"))
     assert (whole.work_factor, Question(whole, (2,)).speed) == (1, 1)
+
+
+def test_jobs_that_were_not_asked_for_are_no_work_that_is_missing(tmp_path: Path) -> None:
+    jobs = [_job(number, 10_000 * number) for number in range(3)]
+    jobs[2][0]["Properties"]["etl.name"] = "nightly"
+    path = _written(tmp_path, [event for job in jobs for event in job])
+    workload, report = read_spark_event_logs([path], recorded=True, key="etl.name")
+    assert [job.name for job in workload.jobs] == ["nightly"]
+    assert workload.work_factor == 1
+    assert any("did not carry the property 'etl.name'" in note for note in report.notes)
+    # Of those that were asked for, one failed.
+    jobs[1][0]["Properties"]["etl.name"] = "nightly"
+    jobs[1][-1] = _ended(1, 11_000, "JobFailed")
+    path = _written(tmp_path, [event for job in jobs for event in job])
+    workload, _ = read_spark_event_logs([path], recorded=True, key="etl.name")
+    assert workload.work_factor == 2
+
+
+@pytest.mark.parametrize(("sessions", "usual", "of_size"), [(1, 1, 1), (2, 5, 5), (3, 8, 8)])
+def test_sessions_bring_the_work_of_failed_jobs_but_one_stays_alone(
+    sessions: int, usual: int, of_size: int
+) -> None:
+    """What one session also did was in its pauses, never beside its other jobs."""
+    job = chain(2, 3, 1_000)
+    provenance = {"sessions": str(sessions), "all_work_by_that_of_the_jobs": "2.6"}
+    workload = Workload("w", (replace(job, session=0, pauses_ms=(5,)),), provenance=provenance)
+    assert workload.usual_sessions == usual
+    assert usual_arrivals(workload) == default_arrivals(workload) == f"sessions:{usual}"
+    assert Question(workload, (2,), arrivals="sessions").drawn_arrivals == f"sessions:{of_size}"
+    doubled = Question(workload, (2,), arrivals="sessions", growth=2)
+    assert doubled.drawn_arrivals == f"sessions:{round(2 * sessions * workload.session_factor)}"
+    assert Question(workload, (2,), arrivals="sessions:2").drawn_arrivals == "sessions:2"
+
+
+@pytest.mark.parametrize("text", ["", "x", "nan", "inf", "0.5", "-2", "1e3", "2,5", "9" * 400])
+def test_a_factor_that_no_import_writes_counts_as_none(text: str) -> None:
+    workload = Workload("w", (chain(2, 3, 5),), provenance={"all_work_by_that_of_the_jobs": text})
+    assert workload.work_factor == 1
 
 
 def test_a_stage_without_any_end_is_as_in_the_nearest_run_of_its_job(tmp_path: Path) -> None:

@@ -106,7 +106,6 @@ def savings_paragraph(
     end later.
     """
     s = comparison.settings
-    world = comparison.resolved.config.world
     means = _means(comparison, objective)
     # The heuristic with the least objective on these runs, which favours it.
     baselines = (*_world(comparison).baselines, *BY_DEADLINE)
@@ -122,11 +121,10 @@ def savings_paragraph(
     value = f"{seconds_text(mean / MS_PER_S)} s" if is_time else f"{mean:,.3f}"
     what = in_words(objective)
     who_pays = who_is_later(learned, comparison.policies[0].name)
-    unit = "cores" if world is WorldName.CORES else "executors"
     return (
         f"On {counted(s['seeds'][1] - s['seeds'][0] + 1, 'run')} not used for learning "
         f"({counted(s['jobs'], 'job')} of {s['workload']}, arrivals {s['arrivals']}, "
-        f"{comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
+        f"{comparison.resolved.config.size_text}), the learned policy's {what} is "
         f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Compared with that heuristic, "
         f"{_certainty(ratios, what)}. {who_pays} These are simulated runs of your profile. "
         "A profile that was measured with one job at a time does not show how durations change "

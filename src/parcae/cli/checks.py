@@ -38,11 +38,16 @@ def path_parser(name: str) -> Callable[[str], Path]:
 
 
 def check_path(name: str, text: str) -> None:
-    """Refuse an empty path, which would be the current folder."""
+    """Refuse an empty path, which would be the current folder, and a sign for a stream."""
     if text == "":
         raise ConfigError(
             f"{name} is empty, perhaps an unset variable of the shell: give a path (. is the "
             "current folder)"
+        )
+    if text == "-":
+        raise ConfigError(
+            f"{name} -: no stream has this name here; standard output is /dev/stdout, and a file "
+            "of this name ./-"
         )
 
 

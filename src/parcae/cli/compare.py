@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-
-import typer
 
 from parcae.base.options import option
 from parcae.cli.checks import names_in
@@ -30,8 +26,8 @@ from parcae.cli.options import (
     usual_arrivals,
     write_each,
 )
-from parcae.cli.progress import counting
-from parcae.cli.tables import print_whole
+from parcae.cli.progress import counting, naming_kept
+from parcae.cli.tables import print_fitted
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.compare import compare as compare_policies
 from parcae.evaluation.comparison import Comparison, write_comparison
@@ -74,7 +70,7 @@ class OutputOptions(Options):
     def write(self, comparison: Comparison) -> None:
         """Print the tables of a comparison, and write its JSON if it is wanted."""
         for table in comparison.tables():
-            print_whole(table)
+            print_fitted(table)
         write_each(("JSON", self.json_path, partial(write_comparison, comparison)))
 
     def write_report(self, comparison: Comparison) -> None:
@@ -116,18 +112,6 @@ class JobsOutputOptions(OutputOptions):
         )
 
 
-@contextlib.contextmanager
-def _naming_kept(path: Path | None) -> Iterator[None]:
-    """Say where the finished seeds are if the user interrupts the runs."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if path is not None and path.exists():
-            kept = f"the finished seeds are in {path}; the same command goes on from there"
-            typer.echo(kept, err=True)
-        raise
-
-
 @command(FOR_ELASTIC)
 def compare(
     cluster: SimulatedClusterOptions,
@@ -152,7 +136,8 @@ def compare(
     arrivals = runs.arrivals or usual_arrivals(loaded)
     num_jobs = number_of_jobs(runs.jobs, arrivals, loaded)
     names = DEFAULT_POLICIES[config.world.value] if policies is None else policies
-    with _naming_kept(runs.keep), counting("simulating", has_counts=True) as progress:
+    kept = f"the finished seeds are in {runs.keep}; the same command goes on from there"
+    with naming_kept(runs.keep, kept), counting("simulating", has_counts=True) as progress:
         comparison = compare_policies(
             ClusterWorld(loaded, config, arrivals, num_jobs),
             names_in(names),

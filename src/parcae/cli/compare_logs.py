@@ -16,16 +16,16 @@ from parcae.base.texts import duration_text, printable, s_from_ms
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE
 from parcae.cli.progress import counting
-from parcae.cli.tables import print_fitted, rows_table
+from parcae.cli.tables import print_fitted
 from parcae.evaluation.compare_logs import LABELS, LogComparison, LogSummary, compare_runs
+from parcae.evaluation.comparison import text_table
 from parcae.evaluation.experiment import Effect, ExperimentResult, evaluate_experiment
 from parcae.evaluation.gantt import gantt
 from parcae.evaluation.statistics import UNKNOWN_TEXT, with_interval
 from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.run import read_spark_run
 
-#: Width of the tables in characters, and number of jobs without a counterpart that are listed.
-_WIDTH = 100
+#: Number of jobs without a counterpart that are listed.
 _NUM_LISTED = 20
 #: Busy shares up to this are shown as 100%: the times of the log are rounded to milliseconds.
 _FULL = 1.005
@@ -80,8 +80,7 @@ def compare_logs(
     else:
         is_experiment = isinstance(result, ExperimentResult)
         for table in _experiment_tables(result) if is_experiment else _tables(result):
-            # In a narrow terminal, wide tables are better than cut cells.
-            print_fitted(table, _WIDTH)
+            print_fitted(table)
         for note in result.notes:
             typer.echo(printable(f"note: {note}"))
     # The picture comes last: one that cannot be written loses no result.
@@ -104,7 +103,7 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
         caption = f"mean JCT B / A over {pairs}: {with_interval(comparison.ratio)}{remark}"
     rows = [[heading, cell(a), cell(b)] for heading, cell in _SUMMARY_ROWS]
     headings = ["", f"A: {a.path}", f"B: {b.path}"]
-    yield rows_table("Two runs on a real cluster", headings, rows, caption)
+    yield text_table("Two runs on a real cluster", headings, rows, caption)
     caption = (
         "means and ratios are over pairs: jobs of the same name, in order of submission, that "
         "completed in both runs"
@@ -121,7 +120,7 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
         ]
         headings = [key, "in A", "in B", "pairs", "mean JCT A", "mean JCT B", "B / A"]
         if rows:
-            yield rows_table(title, headings, rows, caption)
+            yield text_table(title, headings, rows, caption)
     # One row per job, those of A first.
     rows = [
         [job.name, label, str(job.order), _seconds(s_from_ms(job.submission_ms)), job.outcome.value]
@@ -132,7 +131,7 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
         more = len(rows) - _NUM_LISTED
         caption = f"and {more} more; --json lists all" if more > 0 else ""
         headings = ["job", "only in", "number", "submitted", "outcome"]
-        yield rows_table("Without a counterpart", headings, rows[:_NUM_LISTED], caption)
+        yield text_table("Without a counterpart", headings, rows[:_NUM_LISTED], caption)
 
 
 def _experiment_tables(result: ExperimentResult) -> Iterator[Table]:
@@ -156,7 +155,7 @@ def _experiment_tables(result: ExperimentResult) -> Iterator[Table]:
         f"{counted(result.num_left_out, 'job')} of washouts and of the last "
         f"{duration_text(s_from_ms(result.lead_ms))} of blocks"
     )
-    yield rows_table(title, headings, [*rows, *([*row, ""] for row in counts)], caption)
+    yield text_table(title, headings, [*rows, *([*row, ""] for row in counts)], caption)
     caption = "mean completion times, the most time first"
     for title, of, key in _GROUPS:
         rows = [
@@ -165,7 +164,7 @@ def _experiment_tables(result: ExperimentResult) -> Iterator[Table]:
         ]
         headings = [key, "Spark's", "policy's", "Spark's order", "policy", "policy / Spark's"]
         if rows:
-            yield rows_table(title, headings, rows, caption)
+            yield text_table(title, headings, rows, caption)
 
 
 def _seconds(value: float) -> str:

@@ -24,7 +24,7 @@ from parcae.cli.options import (
     in_cores,
     with_deadlines,
 )
-from parcae.cli.progress import ProgressLine, counting, print_reading
+from parcae.cli.progress import ProgressLine, counting, naming_kept, print_reading
 from parcae.cli.tables import print_rows
 from parcae.cli.train import BUDGET, OBJECTIVE, SEARCH_SEED, objective_of
 from parcae.evaluation.comparison import Comparison
@@ -36,7 +36,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.describe import CORES_IN_LOGS
-from parcae.workloads.import_report import TooManyBadRowsError
+from parcae.workloads.import_report import TooManyBadRowsError, counted
 from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.tables import read_deadlines
 from parcae.workloads.workload import Workload
@@ -129,20 +129,21 @@ def learn(
         write_workload(measured, folder / WORKLOAD)
         _print_scenario(scenario, folder)
 
-    learned = learn_policy(
-        LearnRequest(
-            scenario,
-            folder,
-            line.budget_s,
-            search.seeds,
-            search.seed,
-            search.start,
-            search.device,
-        ),
-        lambda done, total, text: line.show(done, text),
-        shlex.join(["parcae", *sys.argv[1:]]),
-        begin,
+    request = LearnRequest(
+        scenario, folder, line.budget_s, search.seeds, search.seed, search.start, search.device
     )
+    read = folder / WORKLOAD
+    kept = (
+        f"nothing is learned yet; what was read is in {read}: name that file in place of the logs "
+        "to learn from it"
+    )
+    with naming_kept(read, kept):
+        learned = learn_policy(
+            request,
+            lambda done, total, text: line.show(done, text),
+            shlex.join(["parcae", *sys.argv[1:]]),
+            begin,
+        )
     line.end()
     _print_comparison(learned.comparison, folder)
     typer.echo("\n" + "\n\n".join(filter(None, [learned.headline, learned.paragraph, ""])))
@@ -197,10 +198,9 @@ def _print_scenario(scenario: Scenario, folder: Path) -> None:
     workload = scenario.workload
     config = scenario.config
     typer.echo(
-        f"{folder / WORKLOAD}: {len(workload.jobs)} recurring jobs, mean work "
+        f"{folder / WORKLOAD}: {counted(len(workload.jobs), 'recurring job')}, mean work "
         f"{seconds_text(workload.mean_work_ms / 1000)} "
-        f"core-seconds; learning for arrivals {scenario.arrivals}, {config.total_executors} "
-        f"{config.world.value}"
+        f"core-seconds; learning for arrivals {scenario.arrivals}, {config.size_text}"
     )
     # Printed before the hours of work whose result they would change.
     for warning in setting_warnings(workload, config, scenario.arrivals):

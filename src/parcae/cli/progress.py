@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import typer
 from rich.progress import (
@@ -37,6 +38,17 @@ def print_reading(report: ImportReport, err: bool = True) -> None:
         typer.echo(printable(f"note: {note}"), err=err)
     for sample in report.bad_samples:
         typer.echo(printable(f"bad row: {sample}"), err=err)
+
+
+@contextlib.contextmanager
+def naming_kept(path: Path | None, said: str) -> Iterator[None]:
+    """Say what an interrupted command has kept in a file, if it is there, and how to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if path is not None and path.exists():
+            typer.echo(said, err=True)
+        raise
 
 
 class LogLines:

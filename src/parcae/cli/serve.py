@@ -15,7 +15,8 @@ from parcae.base.options import argument, option
 from parcae.base.texts import MS_PER_S
 from parcae.cli.commands import Only, command
 from parcae.cli.options import JSON, SOURCE_HELP
-from parcae.cli.tables import print_fitted, rows_table
+from parcae.cli.tables import print_fitted
+from parcae.evaluation.comparison import text_table
 from parcae.service.replay import Difference, Kind, Replay, ReplayedShare, Shares, replay_recording
 from parcae.service.serve import ServeSettings
 from parcae.service.serve import serve as serve_clients
@@ -103,7 +104,7 @@ def replay_tables(replay: Replay) -> Iterator[Table]:
     same = replay.num_orders - sum(replay.counts.values())
     counts = [("the same order", str(same))]
     counts += [(_IN_WORDS[kind], str(count)) for kind, count in replay.counts.items()]
-    yield rows_table(title, (f"under {replay.other_policy}", "orders"), counts, "\n".join(lines))
+    yield text_table(title, (f"under {replay.other_policy}", "orders"), counts, "\n".join(lines))
     if not replay.differences:
         return
     table = Table(title=f"The first {len(replay.differences)} differences")

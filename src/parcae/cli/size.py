@@ -28,7 +28,7 @@ from parcae.cli.options import (
     write_each,
 )
 from parcae.cli.progress import counting, print_reading
-from parcae.cli.tables import print_whole
+from parcae.cli.tables import print_fitted
 from parcae.evaluation import sizing as sizes
 from parcae.evaluation.sizing import (
     ElasticSize,
@@ -110,7 +110,7 @@ class SizeOutputOptions(Options):
 
     def write(self, sizing: Sizing) -> None:
         """Print the table, the headline and the warnings, and write the files that are given."""
-        print_whole(sizes.sizing_table(sizing))
+        print_fitted(sizes.sizing_table(sizing))
         for text in sizes.warnings(sizing):
             typer.echo(f"warning: {text}")
         typer.echo(f"\n{sizes.headline(sizing)}")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from parcae.base.texts import printable, s_from_ms, seconds_text
+from parcae.evaluation.comparison import text_table
 from parcae.evaluation.log_check import ReplayedLog
 from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
 from parcae.workloads.workload import WORK_FACTOR
@@ -31,6 +34,8 @@ _LOGGED = {
 }
 #: Terminal width, in characters, that is larger than any table needs.
 _UNBOUNDED = 10_000
+#: What a column of a table has beside its texts: a space on either side, and a line.
+_FRAME = 3
 
 
 def description_tables(described: dict[str, Any]) -> Iterator[Table]:
@@ -61,7 +66,7 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     keys = ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job")
     measures = ("mean", "median", "p95", "max")
     rows = [[key, *(seconds_text(described[key][one]) for one in measures)] for key in keys]
-    yield rows_table("Spread", ("per job", "mean", "median", "p95", "largest"), rows)
+    yield text_table("Spread", ("per job", "mean", "median", "p95", "largest"), rows)
     # Jobs with the most work first.
     largest = sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]
     rows = [
@@ -73,7 +78,7 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
         for row in largest
     ]
     headings = ("job", "stages", "tasks", "depth", "work s", "critical path s", "width")
-    yield rows_table("Largest jobs", headings, rows)
+    yield text_table("Largest jobs", headings, rows)
 
 
 def check_tables(checked: Sequence[ReplayedLog]) -> Iterator[Table]:
@@ -97,7 +102,7 @@ def check_tables(checked: Sequence[ReplayedLog]) -> Iterator[Table]:
         errors = np.abs(np.array([_ratios(one) for one in checked]) - 1).mean(axis=0)
         rows.append(["mean error", "", *(f"{error:.3f}" for error in errors)])
     headings = ("application", "queries", "replayed", "drawn", "constant cores", "without driver")
-    yield rows_table("The simulator beside the log", headings, rows, caption)
+    yield text_table("The simulator beside the log", headings, rows, caption)
     queries = sorted(
         (query for one in checked for query in one.queries),
         key=lambda query: -abs(query.simulated_ms - query.logged_ms),
@@ -115,7 +120,7 @@ def check_tables(checked: Sequence[ReplayedLog]) -> Iterator[Table]:
     ]
     headings = ("query", "log s", "simulated s", "ratio", "driver", "why they differ")
     caption = f"and {len(queries) - _LARGEST} more" if len(queries) > _LARGEST else ""
-    yield rows_table("Queries, the largest difference first", headings, rows, caption)
+    yield text_table("Queries, the largest difference first", headings, rows, caption)
 
 
 def _ratios(one: ReplayedLog) -> tuple[float, ...]:
@@ -144,45 +149,75 @@ def print_catalog(
 
 
 def print_rows(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    width: int = 0,
-    caption: str = "",
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = ""
 ) -> None:
-    """Print a table of texts; see `rows_table`."""
-    print_fitted(rows_table(title, columns, rows, caption), width)
+    """Print a table of texts; see `text_table`."""
+    print_fitted(text_table(title, columns, rows, caption))
 
 
-def rows_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str = ""
-) -> Table:
-    """A table of texts. The first column is left-aligned, all others right-aligned."""
-    table = Table(title=escape(title), caption=escape(caption) or None)
-    for number, column in enumerate(columns):
-        table.add_column(escape(column), justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    return table
+def print_fitted(table: Table) -> None:
+    """Print a table in the terminal's width; columns that have no room follow in further tables.
 
-
-def print_fitted(table: Table, width: int = 0) -> None:
-    """Print a table in the terminal's width; where the output is no terminal, without any cut."""
+    Where nothing says how wide the output is (a file, a pipe), it is as for 80 characters, but
+    names stay whole.
+    """
     console = new_console()
-    if not console.is_terminal:
-        # A file or a pipe has no width, but rich would cut words at 80 characters.
-        print_whole(table)
-    else:
-        (console if console.width >= width else new_console(width=width)).print(table)
-
-
-def print_whole(table: Table) -> None:
-    """Print a table without cutting or wrapping cells, wider than the terminal if needed."""
-    console = new_console()
-    unbounded = console.options.update(width=_UNBOUNDED)
+    folds = console.is_terminal or "COLUMNS" in os.environ
     # The console measures a table within its own width: measure with a very large one.
-    needed = Measurement.get(console, unbounded, table).maximum
-    (console if console.width >= needed else new_console(width=needed)).print(table)
+    unbounded = console.options.update(width=_UNBOUNDED)
+    if Measurement.get(console, unbounded, table).maximum <= console.width:
+        console.print(table)
+        return
+    most = console.width // 4 if folds else _UNBOUNDED
+    widths = [_column_widths(column, most) for column in table.columns]
+    title = table.title
+    for numbers in _in_parts(table, [least for least, _ in widths], console.width):
+        part = Table(title=title, show_header=table.show_header)
+        title = None
+        needed = sum(widths[number][0] + _FRAME for number in numbers) + 1
+        spare = max(0, console.width - needed)
+        for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
+            column, (least, whole) = table.columns[number], widths[number]
+            more = min(-(-spare // left), whole - least)
+            spare -= more
+            part.add_column(
+                column.header, justify=column.justify, overflow="fold", width=least + more
+            )
+        for cells in zip(*(table.columns[number].cells for number in numbers), strict=True):
+            part.add_row(*cells)
+        (console if console.width >= needed else new_console(width=needed)).print(part)
+    if table.caption is not None:
+        # Below a narrow table it would have few words a line.
+        console.print(table.caption, style="table.caption")
+
+
+def _column_widths(column: Column, most: int) -> tuple[int, int]:
+    """The least characters of a column, in which its names have at most so many, and those in which
+    nothing is folded.
+    """
+    texts = (column.header, *column.cells)
+    head, *cells = (Text.from_markup(str(one), emoji=False).plain for one in texts)
+    whole = max(map(cell_len, cells), default=0)
+    longest = whole if column.no_wrap else min(most, _longest_word(*cells))
+    least = max(longest, _longest_word(head))
+    return least, max(least, whole if column.no_wrap else max(whole, cell_len(head)))
+
+
+def _longest_word(*texts: str) -> int:
+    return max((cell_len(word) for text in texts for word in text.split()), default=1)
+
+
+def _in_parts(table: Table, least: Sequence[int], width: int) -> Iterator[list[int]]:
+    """The columns of the tables of one that is too wide, which all begin with its names."""
+    num_names = 1 + next((n for n, one in enumerate(table.columns) if one.justify == "left"), 0)
+    names = list(range(num_names))
+    part = names
+    for number in range(num_names, len(least)):
+        if sum(least[one] + _FRAME for one in [*part, number]) + 1 > width and part != names:
+            yield part
+            part = names
+        part = [*part, number]
+    yield part
 
 
 class _PlainConsole(Console):

@@ -42,6 +42,8 @@ Say = Callable[[str], None]
 RECORDED = "as recorded"
 #: Worker processes take seconds to start. Less estimated work than this runs in this process.
 _WORTH_WORKERS_S = 10.0
+#: No number in a table is longer, with its interval and unit, in characters.
+_LONGEST_NUMBER = 32
 
 
 def tuned_last(names: Iterable[str], is_tuned: Callable[[str], bool]) -> list[str]:
@@ -345,13 +347,26 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def text_table(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    caption: str = "",
+    num_names: int = 1,
 ) -> Table:
-    """A table of texts for the terminal; numbers are to the right."""
-    table = Table(title=escape(title), caption=escape(caption))
-    for heading in headings:
-        justify = "left" if heading in ("policy", "variant") else "right"
-        table.add_column(escape(heading), justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    """A table of texts for the terminal, whose first columns name a row.
+
+    Names and long texts are to the left and may be folded; numbers are to the right.
+    """
+    table = Table(title=escape(title), caption=escape(caption) or None)
+    for number, heading in enumerate(headings):
+        longest = max([len(heading), *(len(row[number]) for row in rows)])
+        is_text = number == num_names - 1 or longest > _LONGEST_NUMBER
+        table.add_column(
+            escape(heading),
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*map(escape, row))
     return table

@@ -136,18 +136,16 @@ def _load_warning(workload: Workload, config: SimulationConfig, arrivals: str) -
     if process.is_closed:
         return _session_warning(process, workload, config)
     load = offered_load(workload, config, arrivals)
-    unit = "cores" if config.world is WorldName.CORES else "executors"
     if load < _IDLE:
         return (
-            f"arrivals bring {load:.2g} times the work that {config.total_executors} {unit} can "
-            "do: few jobs run at the same time, so the order of jobs hardly matters; give "
-            "--arrivals load:0.8"
+            f"arrivals bring {load:.2g} times the work that {config.size_text} can do: few jobs "
+            "run at the same time, so the order of jobs hardly matters; give --arrivals load:0.8"
         )
     # A batch has no rate.
     if load <= FULL or math.isinf(load):
         return ""
     return (
-        f"arrivals bring {load:.2f} times the work that {config.total_executors} {unit} can do: "
+        f"arrivals bring {load:.2f} times the work that {config.size_text} can do: "
         "the queue grows as long as jobs arrive, so averages depend on the number of jobs; take "
         "fewer arrivals or a larger cluster"
     )

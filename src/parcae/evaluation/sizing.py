@@ -279,11 +279,11 @@ class Question:
 
     @property
     def speed(self) -> float:
-        """By how much recorded gaps are divided, or sessions multiplied: growth, and all work of
-        the logs / that of the jobs.
+        """By how much recorded gaps are divided, or sessions multiplied: growth, and what brings
+        all work of the logs.
         """
-        is_log = self.arrivals in ("recorded", "sessions")
-        return min(MOST_GROWTH, self.growth * (self.workload.work_factor if is_log else 1.0))
+        factors = {"recorded": self.workload.work_factor, "sessions": self.workload.session_factor}
+        return min(MOST_GROWTH, self.growth * factors.get(self.arrivals, 1.0))
 
     @property
     def drawn_arrivals(self) -> str:
@@ -611,7 +611,7 @@ def results_at(question: Question, comparison: Comparison, cores: int) -> list[S
                 policy.name,
                 comparison.resolved.variants[policy.name],
                 cores,
-                config.size_text.removesuffix(f" {WorldName.CORES}"),
+                str(cores if config.elastic is None else ElasticSize(cores, config.elastic)),
                 question.price * mean(held).mean,
                 estimates,
             )
@@ -632,7 +632,7 @@ def headline(sizing: Sizing) -> str:
         return "No target was given (--target), so no size is recommended."
     found = {policy: sizing.smallest(policy) for policy in sizing.policies}
     parts = [
-        f"{policy} needs {size} cores" if size is not None else f"{policy} meets it at no size"
+        f"{policy} " + (f"needs {counted(size, 'core')}" if size else "meets it at no size")
         for policy, size in found.items()
     ]
     runs = f"mean over {sizing.question.num_seeds} runs"
@@ -647,7 +647,8 @@ def headline(sizing: Sizing) -> str:
     best = min(known, key=known.__getitem__, default=usual)
     needed = found[usual]
     if needed is not None and known.get(best, math.inf) < needed:
-        sentences.append(f"With {best} {known[best]} cores do what {usual} needs {needed} for.")
+        does = f"{counted(known[best], 'core')} {'does' if known[best] == 1 else 'do'}"
+        sentences.append(f"With {best} {does} what {usual} needs {needed} for.")
     # Below the smallest given size there is nothing to search between.
     is_between = any(size not in (None, sizing.question.cores[0]) for size in found.values())
     if is_between and not sizing.question.search:
@@ -684,19 +685,20 @@ def warnings(sizing: Sizing) -> list[str]:
         if found is None:
             more = _no_size_helps(sizing, policy) or "give larger ones."
             texts.append(
-                f"{policy}: the largest size ({sizes[-1]} cores) does not meet the target; {more}"
+                f"{policy}: the largest size ({counted(sizes[-1], 'core')}) does not meet the "
+                f"target; {more}"
             )
             continue
         if found == sizes[0]:
             texts.append(
-                f"{policy}: the smallest size ({found} cores) already meets the target; fewer may "
-                "do."
+                f"{policy}: the smallest size ({counted(found, 'core')}) already meets the "
+                f"target{'; fewer may do' * (found > 1)}."
             )
         result = next(one for one in sizing.of(policy) if one.cores == found)
         if reach := _reach(result.of(target.field), target):
             texts.append(
-                f"{policy}: at {found} cores the mean meets the target, but its 95% interval "
-                f"{reach}; more runs (--seeds) tell."
+                f"{policy}: at {counted(found, 'core')} the mean meets the target, but its 95% "
+                f"interval {reach}; more runs (--seeds) tell."
             )
     return texts
 
@@ -752,7 +754,9 @@ def sizing_table(sizing: Sizing) -> Table:
     caption = "means over runs ± the farther end of their 95% interval; busy: cores that run tasks"
     if (faults := asked.config.faults) is not None:
         caption += f"; with faults: {resolve_faults(faults, asked.workload)}"
-    return text_table(title, list(rows[0]), [list(row.values()) for row in rows], caption)
+    return text_table(
+        title, list(rows[0]), [list(row.values()) for row in rows], caption, num_names=2
+    )
 
 
 def _cells(sizing: Sizing, result: SizeResult) -> dict[str, str]:

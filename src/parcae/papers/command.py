@@ -30,8 +30,6 @@ from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import read_workload
 from parcae.workloads.demands import prepare
 
-#: Width of the tables in characters.
-_WIDTH = 140
 #: Recipes of policies of rigid jobs.
 _RECIPES: dict[str, Any] = {"a2c": a2c.RECIPES, "deeprm": deeprm.RECIPES}
 _CLUSTER = ("executors", "executor_classes", "moving_delay_ms", "warmup_delay_ms")
@@ -213,7 +211,7 @@ def reproduce_study(
         else:
             result, files = reproduce(row, request, words)
     title = f"{study}: {result.study.title}"
-    print_rows(title, result.columns, result.rows, _WIDTH, f"The paper: {row.paper}")
+    print_rows(title, result.columns, result.rows, f"The paper: {row.paper}")
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")
 
 

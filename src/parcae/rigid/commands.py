@@ -67,8 +67,6 @@ from parcae.rigid.world import RigidOutcome
 CONFORMANCE_POLICIES = ("sjf", "packer", "tetris_k0.5", "tetris_k0.005")
 DEFAULT_POLICIES = "sjf,packer,tetris,random"
 DEFAULT_LOG_POLICIES = "easy,fcfs,conservative,sjf,tetris"
-#: Width of the tables in characters.
-_WIDTH = 140
 _COLUMNS = (
     "policy",
     "slowdown",
@@ -416,7 +414,7 @@ def _print_runs(runs: Iterator[PlayedRun]) -> None:
     # Logs have times in seconds, all other sequences have time steps.
     unit = jobs.step if jobs.step == "s" else "steps"
     rows = [_row(run.result, *run.run) for run in every]
-    print_rows(f"{jobs.name}: {len(jobs):,} jobs, times in {unit}", _COLUMNS, rows, _WIDTH)
+    print_rows(f"{jobs.name}: {len(jobs):,} jobs, times in {unit}", _COLUMNS, rows)
 
 
 def _row(result: dict[str, Any], outcome: RigidOutcome, config: PackingConfig) -> tuple[str, ...]:

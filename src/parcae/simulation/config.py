@@ -24,6 +24,7 @@ from parcae.simulation.elastic import Elastic, Slots, check_whole
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.tables import LARGEST_SIGMA, DurationMode, Interpolation
 from parcae.workloads.durations import LARGEST_ARRIVAL_MS, MOST_EXECUTORS
+from parcae.workloads.import_report import counted
 from parcae.workloads.workload import ArrivalProcess, Workload, recorded_work_ms
 
 #: Normalised memory of Decima's executor classes, each of one core.
@@ -234,7 +235,7 @@ class SimulationConfig(BaseModel):
     def size_text(self) -> str:
         """The size in words: "64 cores", or "8..64 cores" for an elastic cluster."""
         least = "" if self.elastic is None else f"{self.elastic.min_cores}.."
-        return f"{least}{self.total_executors} {self.world.value}"
+        return f"{least}{counted(self.total_executors, self.world.value.removesuffix('s'))}"
 
     def for_tasks_of(self, workload: Workload) -> SimulationConfig:
         """The cluster in slots for the tasks of a workload, each of which may take several cores.

@@ -191,10 +191,17 @@ class Workload:
         return float(text) if re.fullmatch(r"[1-9]\d{0,8}(\.\d{1,9})?", text) else 1.0
 
     @property
+    def session_factor(self) -> float:
+        """How many times as many sessions as were open bring all the work of the logs.
+
+        One stays alone: what it also did was never at the same time, and is in its pauses.
+        """
+        return self.work_factor if self.num_sessions > 1 else 1.0
+
+    @property
     def usual_sessions(self) -> int:
-        """As many sessions as bring all the work of the logs; one stays alone, as it was."""
-        count = self.num_sessions
-        return round(count * self.work_factor) if count > 1 else count
+        """As many sessions as bring all the work of the logs."""
+        return round(self.num_sessions * self.session_factor)
 
     @property
     def knows_completions(self) -> bool:

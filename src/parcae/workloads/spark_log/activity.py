@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
 from parcae.workloads.import_report import counted
-from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, Int64Array
 from parcae.workloads.spark_log.dag import JobRun
+from parcae.workloads.spark_log.driver import level
 from parcae.workloads.spark_log.losses import CheckedLog
 from parcae.workloads.workload import process_like, without_breaks
 
@@ -25,16 +24,6 @@ from parcae.workloads.workload import process_like, without_breaks
 _FULL = 0.9
 #: Below this share of the time, an order of jobs gains hardly anything.
 _LITTLE = 0.05
-
-
-def _level(
-    edges: Int64Array, begins: Int64Array, ends: Int64Array, weight: npt.NDArray[Any]
-) -> npt.NDArray[Any]:
-    """The sum of the weights of the intervals that cover each gap between two edges."""
-    change = np.zeros(len(edges), weight.dtype)
-    np.add.at(change, np.searchsorted(edges, begins), weight)
-    np.subtract.at(change, np.searchsorted(edges, ends), weight)
-    return np.cumsum(change)[:-1]
 
 
 def _columns(rows: Sequence[tuple[int, ...]], width: int) -> npt.NDArray[np.int64]:
@@ -57,9 +46,10 @@ class LoggedActivity:
     begin_ms: list[int] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, checked: CheckedLog, runs: Sequence[JobRun]) -> None:
-        """Add an application and the runs of its jobs."""
-        log = checked.log
+    def add(
+        self, checked: CheckedLog, runs: Sequence[JobRun], slots: Sequence[tuple[int, int]]
+    ) -> None:
+        """Add an application, the runs of its jobs and how its slots changed."""
         self.arrival_ms += [run.submission_ms for run in runs]
         known = [(run.submission_ms, run.end_ms) for run in runs if run.end_ms > run.submission_ms]
         known += checked.others
@@ -68,36 +58,26 @@ class LoggedActivity:
             return
         begins, ends = _columns(known, 2)
         self.spans.append((int(begins.min()), int(ends.max())))
-        slots = {name: log.slots_of(name) for name in log.executors}
-        up, down, cores = _columns(
-            [
-                (begin, end, slots[name])
-                for name, (begin, end) in log.presence(int(ends.max())).items()
-                if slots[name] != UNKNOWN_SLOTS and begin < end
-            ],
-            3,
-        )
+        at_ms, change = _columns(slots, 2)
         tasks = checked.tasks
         done_ms = tasks.launch_ms + np.maximum(0, tasks.busy_ms)
         from_ms, until_ms, lost_ms = _columns(checked.lost_work(), 3)
         edges = np.unique(
-            np.concatenate([begins, ends, up, down, tasks.launch_ms, done_ms, from_ms, until_ms])
+            np.concatenate([begins, ends, at_ms, tasks.launch_ms, done_ms, from_ms, until_ms])
         )
-        num_jobs = _level(edges, begins, ends, np.ones_like(begins))
-        num_busy = _level(edges, tasks.launch_ms, done_ms, np.ones_like(done_ms))
-        num_cores = _level(edges, up, down, cores)
-        if not len(cores):
-            num_cores = np.full_like(num_busy, num_busy.max(initial=0))
-        # A log may report an executor after its first tasks, or not at all.
-        num_cores = np.maximum(num_cores, num_busy)
-        num_lost = _level(edges, from_ms, until_ms, lost_ms / np.maximum(1, until_ms - from_ms))
+        num_jobs = level(edges, (begins, 1), (ends, -1))[:-1]
+        num_busy = level(edges, (tasks.launch_ms, 1), (done_ms, -1))[:-1]
+        # A task may begin milliseconds before the end of the one on its core is recorded.
+        num_cores = np.maximum(level(edges, (at_ms, change))[:-1], num_busy)
+        rate = lost_ms / np.maximum(1, until_ms - from_ms)
+        num_lost = level(edges, (from_ms, rate), (until_ms, -rate))[:-1]
         num_busy = np.minimum(num_cores, num_busy + num_lost)
         runs_now = num_jobs > 0
         length_ms = np.diff(edges)[runs_now]
         num_jobs, num_busy, num_cores = (one[runs_now] for one in (num_jobs, num_busy, num_cores))
         for counts, levels in ((self.at_once_ms, num_jobs), (self.cores_ms, num_cores)):
-            for level in np.unique(levels).tolist():
-                counts[level] += int(length_ms[levels == level].sum())
+            for count in np.unique(levels).tolist():
+                counts[count] += int(length_ms[levels == count].sum())
         self.busy_ms += int((num_busy * length_ms).sum())
         self.core_ms += int((num_cores * length_ms).sum())
         is_contended = (num_jobs > 1) & (num_busy >= _FULL * num_cores) & (num_busy > 0)

@@ -138,8 +138,12 @@ def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
     return shared_ms <= _TOLERATED_OVERLAP * busy_ms
 
 
-def job_runs(checked: CheckedLog, key: str | None, left_out: LeftOut) -> list[JobRun]:
-    """Every completed run of a job in the log, in order of submission."""
+def job_runs(
+    checked: CheckedLog, key: str | None, left_out: LeftOut
+) -> tuple[list[JobRun], list[tuple[int, int]]]:
+    """Every completed run of a job in the log, in order of submission; and how its slots changed,
+    see `driver.slot_changes`.
+    """
     log = checked.log
     shared = shared_descriptions(log)
     named = [
@@ -176,7 +180,7 @@ def job_runs(checked: CheckedLog, key: str | None, left_out: LeftOut) -> list[Jo
         else:
             run.task_ms = task_ms
             runs.append(run)
-    return sorted(runs, key=lambda run: run.submission_ms)
+    return sorted(runs, key=lambda run: run.submission_ms), slots
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ time from the end of its last stage.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +49,7 @@ def slot_changes(log: ApplicationLog, placed: PlacedTasks) -> list[tuple[int, in
     """
     tasks = placed.tasks
     changes: list[tuple[int, int]] = []
-    if not placed.slot.size:
-        return changes
-    first_ms, last_ms = int(tasks.launch_ms.min()), int(tasks.finish_ms.max())
+    last_ms = int(tasks.finish_ms.max(initial=-1))
     for name, (start_ms, until_ms) in log.presence(last_ms).items():
         slots = log.slots_of(name)
         if slots == UNKNOWN_SLOTS:
@@ -65,6 +64,9 @@ def slot_changes(log: ApplicationLog, placed: PlacedTasks) -> list[tuple[int, in
         if until_ms < last_ms:
             changes.append((until_ms, -slots))
     changes.sort()
+    if not placed.slot.size:
+        return changes
+    first_ms = int(tasks.launch_ms.min())
     known = {name for name in log.executor_codes if log.slots_of(name) != UNKNOWN_SLOTS}
     if not known or changes[0][0] > first_ms + _LATE_MS:
         at_once = sum(change for _, change in changes if change > 0)
@@ -72,24 +74,23 @@ def slot_changes(log: ApplicationLog, placed: PlacedTasks) -> list[tuple[int, in
     return changes
 
 
-def _summed(*changes: tuple[Int64Array, int | Int64Array]) -> tuple[Int64Array, Int64Array]:
-    """(Times in order, sum of all changes up to each of them)."""
-    all_ms = np.concatenate([time_ms for time_ms, _ in changes])
-    steps = np.concatenate([np.broadcast_to(step, time_ms.shape) for time_ms, step in changes])
-    times, place = np.unique(all_ms, return_inverse=True)
-    sums = np.zeros(len(times), np.int64)
-    np.add.at(sums, place.ravel(), steps)
-    return times, np.cumsum(sums)
+def level(
+    edges: Int64Array, *changes: tuple[Int64Array, int | npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """The sum of all changes up to each of some times, which are all times of changes in order."""
+    sums = np.zeros(len(edges), np.result_type(np.int64, *(step for _, step in changes)))
+    for time_ms, step in changes:
+        np.add.at(sums, np.searchsorted(edges, time_ms), step)
+    return np.cumsum(sums)
 
 
 class FreeTime:
     """When at least one slot of an application was free."""
 
     def __init__(self, changes: Sequence[tuple[int, int]], tasks: TaskColumns) -> None:
-        slots = np.array(changes, np.int64).reshape(-1, 2)
-        self._times, free = _summed(
-            (slots[:, 0], slots[:, 1]), (tasks.launch_ms, -1), (tasks.finish_ms, 1)
-        )
+        at_ms, slots = np.array(changes, np.int64).reshape(-1, 2).T
+        self._times = np.unique(np.concatenate([at_ms, tasks.launch_ms, tasks.finish_ms]))
+        free = level(self._times, (at_ms, slots), (tasks.launch_ms, -1), (tasks.finish_ms, 1))
         self._is_free = free > 0
         spans_ms = np.diff(self._times) * self._is_free[:-1]
         self._free_ms = np.concatenate([[0], np.cumsum(spans_ms)])

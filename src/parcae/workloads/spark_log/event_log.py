@@ -163,7 +163,7 @@ class LogReading:
             TASK_TIME: left_out.share,
             **({TASK_TIME_LEFT_OUT: left_out.reasons} if is_much else {}),
             **({LOST_ENDS: str(ends)} if ends.num_lost else {}),
-            **({WORK_FACTOR: f"{left_out.factor:.6g}"} if left_out.factor > 1 else {}),
+            **({WORK_FACTOR: f"{left_out.factor:.9g}"} if left_out.factor > 1 else {}),
         }
 
     def notes_of_jobs(self) -> list[str]:
@@ -348,9 +348,9 @@ class LoggedRuns:
     def add(self, checked: CheckedLog) -> None:
         """Add the runs of an application."""
         log = checked.log
-        runs = job_runs(checked, self.reading.key, self.reading.left_out)
+        runs, slots = job_runs(checked, self.reading.key, self.reading.left_out)
         self.runs += runs
-        self.activity.add(checked, runs)
+        self.activity.add(checked, runs, slots)
         self.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
         self.versions.add(log.version or "unknown")
         self.attempts.update(log.count_attempts(checked.tasks))

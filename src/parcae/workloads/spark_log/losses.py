@@ -185,14 +185,17 @@ class CheckedLog:
     def lost_work(self) -> list[tuple[int, int, int]]:
         """When stages ran of which ends of tasks are missing, and the time of these tasks.
 
-        They took as long as the others of their stage; where all are missing, one core worked.
+        They took as long as the others of their stage; where all are missing, each as long as the
+        stage while cores are free (in 31 real logs stages took .78 of that, .30 to .98).
         """
         found = []
         for stage_id, lost in self.lost_ends.items():
             record = self.log.stages[stage_id]
             begin_ms, end_ms = record.submission_ms, record.completion_ms
             ended = self.num_ended[stage_id]
-            lost_ms = lost * self._task_ms[stage_id] // ended if ended else end_ms - begin_ms
+            lost_ms = (
+                lost * self._task_ms[stage_id] // ended if ended else lost * (end_ms - begin_ms)
+            )
             if 0 <= begin_ms < end_ms:
                 found.append((begin_ms, end_ms, lost_ms))
         return found
