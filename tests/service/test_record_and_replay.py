@@ -215,8 +215,8 @@ def test_an_estimate_has_the_jobs_that_ended_with_the_tasks_that_they_had(tmp_pa
     found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
     assert found is not None
     assert (found.num_jobs, found.num_left_out) == (2, 2)
-    # Both jobs run at once: 40 tasks and 2 tasks of 100 ms on 40 cores.
-    assert found.other_average_jct_ms <= 150
+    # Both jobs run at once: 40 tasks and 2 tasks of 100 ms on 40 cores; one ended a ms later.
+    assert found.other_average_jct_ms <= 150.5
 
 
 def test_an_estimate_has_the_tasks_of_a_later_state(tmp_path: Path) -> None:
@@ -230,7 +230,9 @@ def test_an_estimate_has_the_tasks_of_a_later_state(tmp_path: Path) -> None:
     client.events(3, began("query", 1), ended("query", 1, 1, 100), JobEnded(job_id="query"))
     found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
     assert found is not None
-    assert found.other_average_jct_ms == 300  # three tasks of 100 ms on one core
+    assert (
+        found.other_average_jct_ms == 303
+    )  # three tasks of 100 ms on one core, begun after 2 and 1 ms
 
 
 def _with_a_skipped_stage(folder: Path, *, is_whole: bool) -> ReplayedEstimate | None:
@@ -258,9 +260,31 @@ def test_an_estimate_leaves_out_stages_that_spark_skipped(tmp_path: Path) -> Non
     found = _with_a_skipped_stage(tmp_path / "whole", is_whole=True)
     assert found is not None
     assert (found.num_jobs, found.num_left_out) == (1, 0)
-    # The last stage waits for the first one, whose output it reads: 100 ms each.
-    assert found.other_average_jct_ms == 200
+    # The last stage waits for the first one, whose output it reads: 100 ms each, and 1 ms between.
+    assert found.other_average_jct_ms == 201
     assert _with_a_skipped_stage(tmp_path / "later", is_whole=False) is None
+
+
+def test_an_estimate_has_the_time_in_which_the_driver_was_busy(tmp_path: Path) -> None:
+    """A core was free, and no task was there for it; what waited for a core has no such time."""
+    client = Speaker(service_of(watchers=[Recorder(tmp_path)]))
+    client.state(2)
+    client.events(0, JobArrived(job=job_of("query", (2, ()), is_open=True)))
+    client.events(1_000, began("query", 0, 2))
+    behind = job_of("behind", (2, ()), arrival_ms=1_500)
+    client.events(1_500, JobArrived(job=behind))
+    client.events(3_000, ended("query", 0, 2, 4_000), began("behind", 0, 2))
+    client.events(3_500, StagesAdded(job_id="query", stages=stages_of((1, (0,)), first=1)))
+    client.events(4_000, ended("behind", 0, 2, 2_000))
+    client.events(4_700, began("query", 1))
+    client.events(5_700, ended("query", 1, 1, 1_000))
+    client.events(6_000, JobEnded(job_id="query"))
+    found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
+    assert found is not None
+    # The driver took 1 s, .7 s beside a free core and .3 s at the end; behind the .7 s the cores
+    # were busy for as long again as the other job's tasks had to go, .3 s.
+    query_ms, behind_ms = 1_000 + 2_000 + 700 + 300 + 1_000 + 300, 2_500
+    assert found.other_average_jct_ms == (query_ms + behind_ms) / 2
 
 
 def test_a_recording_without_a_job_is_not_the_newest(tmp_path: Path) -> None:

@@ -94,6 +94,24 @@ def test_names_on_yarn_are_the_same_in_every_run_and_mode() -> None:
     assert workload.weights == (2.0,)
 
 
+def test_an_executor_in_the_place_of_a_killed_one_brings_no_further_slots() -> None:
+    workload, report = read_spark_event_logs([shared_case("13-yarn/executor-killed")])
+    levels = {
+        level for job in workload.jobs for stage in job.stages for level in stage.durations.levels
+    }
+    assert levels == {4}
+    assert any("2 lost with their executor" in note for note in report.notes)
+
+
+def test_a_job_of_an_application_master_that_was_killed_is_left_out() -> None:
+    workload, report = read_spark_event_logs([shared_case("13-yarn/two-attempts")], recorded=True)
+    assert [job.name for job in workload.jobs] == ["sum at app.py:15", "long", "short"]
+    assert any(
+        "1 job that had not ended when the log did: sum at app.py:15" in note
+        for note in report.notes
+    )
+
+
 _FROM_FILES = """== Physical Plan ==
 * HashAggregate (2)
 +- Scan parquet  (1)

@@ -186,8 +186,8 @@ class Board(Watcher):
     def estimate(self, chosen: dict[str, list[JobKey]]) -> None:
         """Play ended jobs under the policy and under FAIR; both as the simulator does it.
 
-        What the simulator leaves out, such as the driver's time, it leaves out of both, so that
-        under FAIR itself the ratio is 1.
+        What the simulator leaves out it leaves out of both, so that under FAIR itself the ratio is
+        1.
         """
         sharing = self.service.sharing
         policies = (self.service.policy_name, _FAIR)

@@ -1,7 +1,8 @@
 """The jobs that a service saw, for the simulator: what they would have taken under another policy.
 
-`parcae replay` and the live page play the same jobs under two policies. What the simulator does not
-model (the driver's time, delays) is then left out on both sides.
+`parcae replay` and the live page play the same jobs under two policies. The driver's time is what a
+recording shows of it: from the ends of a stage's parents to its first task, while a core was free,
+and from the last task to the end of the job. Other delays are left out on both sides.
 """
 
 from __future__ import annotations
@@ -34,8 +35,21 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.job import DriverTime, JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
+
+
+class _Now(NamedTuple):
+    """The clock of a cluster, and for how long a core of it was free until then, in ms."""
+
+    clock_ms: int = 0
+    free_ms: int = 0
+    is_free: bool = False
+
+    def at(self, clock_ms: int, is_free: bool) -> _Now:
+        """The same later, when a core is or is not free from then on."""
+        passed_ms = max(0, clock_ms - self.clock_ms)
+        return _Now(clock_ms, self.free_ms + passed_ms * self.is_free, is_free)
 
 
 @dataclass
@@ -45,6 +59,11 @@ class _RecordedJob:
     name: str
     arrival_ms: int
     is_open: bool
+    arrived: _Now
+    #: When the first task of a stage started, and when its last one and the job ended.
+    began: dict[int, _Now] = field(default_factory=dict)
+    done: dict[int, _Now] = field(default_factory=dict)
+    ended: _Now | None = None
     has_ended: bool = False
     stages: dict[int, StageMessage] = field(default_factory=dict)
     samples: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # by stage
@@ -62,12 +81,15 @@ class _RecordedJob:
         if len(stages) >= len(self.stages):
             self.stages = {stage.stage_id: stage for stage in stages}
 
-    def take(self, event: Event) -> None:
+    def take(self, event: Event, now: _Now) -> None:
         """Apply an event of the job."""
-        if isinstance(event, TasksReported) and event.finished:
-            # Only the sum of the durations is known: each task gets their mean.
-            samples = self.samples[event.stage_id]
-            samples += [round(event.executed_ms / event.finished)] * event.finished
+        if isinstance(event, TasksReported):
+            self.began.setdefault(event.stage_id, now)
+            if event.finished:
+                # Only the sum of the durations is known: each task gets their mean.
+                samples = self.samples[event.stage_id]
+                samples += [round(event.executed_ms / event.finished)] * event.finished
+                self.done[event.stage_id] = now
         elif isinstance(event, StagesAdded):
             complete = set(filter(self._is_complete, self.stages))
             for stage in event.stages:
@@ -78,6 +100,7 @@ class _RecordedJob:
             self.stages[event.stage_id] = changed
         elif isinstance(event, JobEnded):
             self.has_ended |= not event.is_failed
+            self.ended = now
 
     def _is_complete(self, stage_id: int) -> bool:
         """Whether the recording shows all tasks of a stage."""
@@ -94,15 +117,23 @@ class _RecordedJob:
         if not is_over or not ran or self.unseen & self.stages.keys() - ran.keys():
             return None
         stages = []
+        gap_ms = []
         for stage_id in ran:
             times = np.array(self.samples[stage_id], np.int64)
-            parents = sorted(ran[parent] for parent in self._parents(stage_id) & ran.keys())
+            before = self._parents(stage_id) & ran.keys()
+            parents = sorted(ran[parent] for parent in before)
+            ready_ms = max(now.free_ms for now in (self.arrived, *map(self.done.get, before)))
+            gap_ms.append(max(0, self.began[stage_id].free_ms - ready_ms))
             durations = TaskDurations.of(times)
             expected_ms = self.expected_ms.get(stage_id, -1.0)
             num_tasks = self.stages[stage_id].tasks
             spec = StageSpec(num_tasks, durations, tuple(parents), mean_task_ms=expected_ms)
             stages.append(spec)
-        return JobSpec(self.name, tuple(stages), self.arrival_ms)
+        last_ms = max(self.done[stage_id].clock_ms for stage_id in ran)
+        tail_ms = 0 if self.ended is None else max(0, self.ended.clock_ms - last_ms)
+        gaps_ms = np.array([gap_ms], np.int64)
+        driver = DriverTime(gaps_ms, np.zeros_like(gaps_ms), np.array([tail_ms], np.int64))
+        return JobSpec(self.name, tuple(stages), self.arrival_ms, driver_time=driver)
 
     def _parents(self, stage_id: int) -> set[int]:
         """The stages that a stage waits for; some of them may have been skipped.
@@ -146,25 +177,30 @@ class RecordedJobs(Watcher):
         #: By application, the most cores that it had: when idle, it may give up almost all.
         self.num_cores: dict[str, int] = {}
         self.jobs: dict[JobKey, _RecordedJob] = {}
+        self._now: dict[str, _Now] = defaultdict(_Now)  # by cluster
 
     def answered(self, session: Session, message: StateMessage | Events, took_ms: float) -> None:
         """Add the jobs and finished tasks of a request."""
         application = session.application
         self.num_cores[application] = max(self.num_cores.get(application, 1), message.cores or 0)
+        mirror = session.service.mirror_of(application)
+        cluster = session.service.key_of(application)
+        now = self._now[cluster].at(mirror.clock_ms, mirror.num_running < mirror.num_cores)
+        self._now[cluster] = now
         new: set[str] = set()
         if isinstance(message, StateMessage):
             for job in message.jobs:
-                known = self._known(application, job)
+                known = self._known(application, job, now)
                 began = {stage.stage_id for stage in job.stages if stage.finished}
                 known.unseen |= {stage for stage in began if not known.samples[stage]}
                 new.add(job.job_id)
         else:
             for event in message.events:
                 if isinstance(event, JobArrived):
-                    self._known(application, event.job)
+                    self._known(application, event.job, now)
                     new.add(event.job.job_id)
                 elif job_of_event := self.jobs.get((application, event.job_id)):
-                    job_of_event.take(event)
+                    job_of_event.take(event, now)
                     if isinstance(event, StagesAdded):
                         new.add(event.job_id)
         for job_id in new:
@@ -182,11 +218,12 @@ class RecordedJobs(Watcher):
                 row = mirror.stage_row(live, position)
                 expected_ms[stage_id] = float(mirror.state.stages["task_ms"][row])
 
-    def _known(self, application: str, message: JobMessage) -> _RecordedJob:
+    def _known(self, application: str, message: JobMessage, now: _Now) -> _RecordedJob:
         """The job of a message, which may have been in an earlier one."""
         name = message.names[0] if message.names else message.job_id
         job = self.jobs.setdefault(
-            (application, message.job_id), _RecordedJob(name, message.arrival_ms, message.is_open)
+            (application, message.job_id),
+            _RecordedJob(name, message.arrival_ms, message.is_open, now),
         )
         job.list_stages(message.stages)
         return job
@@ -198,6 +235,9 @@ class RecordedJobs(Watcher):
     def keep(self, keys: Iterable[JobKey]) -> None:
         """Forget all other jobs."""
         self.jobs = {key: self.jobs[key] for key in keys if key in self.jobs}
+        # Those that share a cluster have one clock, named "".
+        clusters = {"", *(application for application, _ in self.jobs)}
+        self._now = defaultdict(_Now, ((c, now) for c, now in self._now.items() if c in clusters))
 
     def simulated(
         self, policies: Sequence[str], num_cores: int, keys: Iterable[JobKey] | None = None

@@ -10,13 +10,12 @@ time from the end of its last stage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
-from parcae.workloads.spark_log.durations import PlacedTasks
+from parcae.workloads.spark_log.durations import PlacedTasks, level
 from parcae.workloads.spark_log.events import Outcome
 
 Int64Array = npt.NDArray[np.int64]
@@ -72,16 +71,6 @@ def slot_changes(log: ApplicationLog, placed: PlacedTasks) -> list[tuple[int, in
         at_once = sum(change for _, change in changes if change > 0)
         return [(first_ms, at_once or int(placed.slot.max()) + 1)]
     return changes
-
-
-def level(
-    edges: Int64Array, *changes: tuple[Int64Array, int | npt.NDArray[Any]]
-) -> npt.NDArray[Any]:
-    """The sum of all changes up to each of some times, which are all times of changes in order."""
-    sums = np.zeros(len(edges), np.result_type(np.int64, *(step for _, step in changes)))
-    for time_ms, step in changes:
-        np.add.at(sums, np.searchsorted(edges, time_ms), step)
-    return np.cumsum(sums)
 
 
 class FreeTime:

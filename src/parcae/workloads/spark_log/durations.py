@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -174,10 +174,32 @@ def first_successes(tasks: TaskColumns, rows: Int64Array) -> Int64Array:
     return np.sort(by_finish[first_of_index])
 
 
+def level(
+    edges: Int64Array, *changes: tuple[Int64Array, int | npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """The sum of all changes up to each of some times, which are all times of changes in order."""
+    sums = np.zeros(len(edges), np.result_type(np.int64, *(step for _, step in changes)))
+    for time_ms, step in changes:
+        np.add.at(sums, np.searchsorted(edges, time_ms), step)
+    return np.cumsum(sums)
+
+
 def _slots_held(placed: PlacedTasks, job_rows: Int64Array, stage_rows: Int64Array) -> int:
-    """Number of slots on which the job ran tasks while the stage ran."""
+    """On how many slots at once the job ran tasks while the stage ran.
+
+    A slot counts from its first to its last task then: those of an executor that took the place of
+    a lost one are no further ones.
+    """
     tasks = placed.tasks
     start_ms = tasks.launch_ms[stage_rows].min()
     end_ms = tasks.finish_ms[stage_rows].max()
     during = (tasks.launch_ms[job_rows] <= end_ms) & (tasks.finish_ms[job_rows] >= start_ms)
-    return int(np.unique(placed.slot[job_rows[during]]).size)
+    rows = job_rows[during]
+    slots, of_row = np.unique(placed.slot[rows], return_inverse=True)
+    begin_ms = np.full(len(slots), np.iinfo(np.int64).max)
+    last_ms = np.full(len(slots), -1)
+    np.minimum.at(begin_ms, of_row, tasks.launch_ms[rows])
+    np.maximum.at(last_ms, of_row, tasks.finish_ms[rows])
+    # A task of no length holds its slot, too.
+    edges = np.unique(np.concatenate([begin_ms, last_ms + 1]))
+    return int(level(edges, (begin_ms, 1), (last_ms + 1, -1)).max(initial=0))
