@@ -17,8 +17,7 @@ from parcae.evaluation.statistics import with_interval
 from parcae.evaluation.who_pays import Group
 from parcae.workloads.spark_log.event_log import read_runs
 
-#: Width of the tables in characters, and number of rows of one.
-_WIDTH = 100
+#: Number of rows of a table.
 _NUM_LISTED = 20
 
 
@@ -53,13 +52,13 @@ def _print(found: Forecast) -> None:
     )
     headings = ("", "jobs", "mean today", found.policy, "ratio", "over 5% later")
     rows = [_cells(found.all)]
-    print_rows(f"{found.num_jobs:,} jobs under {found.policy}", headings, rows, _WIDTH, off)
+    print_rows(f"{found.num_jobs:,} jobs under {found.policy}", headings, rows, off)
     for title, pairs in (("By user", found.users), ("By recurring job", found.names)):
         if pairs:
             more = len(pairs) - _NUM_LISTED
             caption = "those that lose most time first" + (f"; and {more} more" if more > 0 else "")
             rows = [_cells(pair) for pair in pairs[:_NUM_LISTED]]
-            print_rows(title, headings, rows, _WIDTH, caption)
+            print_rows(title, headings, rows, caption)
 
 
 def _cells(pair: tuple[Group, Group]) -> list[str]:
