@@ -49,11 +49,11 @@ _POOLS = """{"pools": {"web": {"weight": 2}, "etl": {"min_share": 2, "mode": "FA
  "jobs": {"etl-*": "etl"}}"""
 
 
-@pytest.mark.parametrize("entry", POLICIES[:13], ids=lambda entry: entry.usage)
+@pytest.mark.parametrize("entry", POLICIES[:15], ids=lambda entry: entry.usage)
 def test_every_order_is_made_by_its_name_and_plays(entry: object, tmp_path: Path) -> None:
     path = tmp_path / "pools.json"
     path.write_text(_POOLS)
-    text = entry.usage.replace("POOLS.xml|json", str(path))  # type: ignore[attr-defined]
+    text = entry.usage.replace("POOLS.xml|json", str(path)).partition("[")[0]  # type: ignore[attr-defined]
     policy = named_policy(text, _WORKLOAD, _CORES)
     assert policy.name == text
     sequence = draw_sequence(_WORKLOAD, "poisson:1s", 6, 3, RandomStreams(1))
@@ -150,7 +150,7 @@ def test_a_single_pool_is_fair_inside_where_it_says_so(
             "choose --world executors",
         ),
         ("srpt-cpa", "did you mean 'srpt-cap'"),
-        ("zzz", "known are fifo, fair, sjf, srpt, fsp"),
+        ("zzz", "known are fifo, fair, user-fair, user-fair+srpt, sjf"),
         ("static:0", "the number of executors must be a whole number >= 1, not '0'"),
     ],
 )

@@ -22,6 +22,7 @@ import numpy as np
 
 from parcae.base.files import write_text
 from parcae.cluster.kernels import virtual as virtual_kernels
+from parcae.cluster.kernels.accounts import charge_orders, enter_account, move_clock
 from parcae.cluster.kernels.policies import plan
 from parcae.cluster.kernels.tables import LEAST_SHARE
 from parcae.cluster.observation import Observation
@@ -50,6 +51,9 @@ FIXTURE = REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "planning.json"
 _ROOM = 12
 _EXPECTED = -1
 _MAX_QUERIES = 40
+#: Where accounts are kept: the users of queries, and those whose weight is not 1.
+_USERS = ("ann", "bob", "cy", "dee")
+_WEIGHTS = {"bob": 2.0, "dee": 0.5}
 
 Json = dict[str, Any]
 Event = list[Any]
@@ -77,9 +81,15 @@ class Picture:
     """A query as the planner knows it; it is `parcae.spark.guest.Query` in Python."""
 
     def __init__(
-        self, number: int, profile: list[Json] | None, guess_ms: float, arrival_ms: int
+        self,
+        number: int,
+        profile: list[Json] | None,
+        guess_ms: float,
+        arrival_ms: int,
+        user: str = "",
     ) -> None:
         self.number = number
+        self.user = user
         self.arrival_ms = arrival_ms
         self.end_ms = NOT_YET
         self.is_reshaped = True
@@ -190,6 +200,11 @@ class Tables:
         now.is_corrected[0] = 1
         now.least_share[0] = LEAST_SHARE
         now.guess_ms[0] = policy.guess_ms
+        if policy.account is not None:
+            now.keeps_accounts[0] = 1
+            now.account_factor[0] = policy.account.factor
+            now.account_floor[0] = policy.account.floor
+            now.tier_unit_ms[0] = 0.0 if policy.kind == "srpt" else policy.mean_work_ms
         theta = tuple(policy.parameters.values()) or (0.0,) * 21
         rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
         network = OrderNetwork(
@@ -200,7 +215,25 @@ class Tables:
             "order-rule": rule,
             "order-network": network,
         }
-        self.virtual_runs = (rule.virtual, virtual_kernels.virtual_of(self.state))
+        self.virtual_runs = (rule.virtual,)
+
+    def enter(self, number: int, user: str) -> None:
+        """Give a new query the account of its user."""
+        enter_account(self.state, number, _USERS.index(user), _WEIGHTS.get(user, 1.0))
+
+    def move(self, queries: list[Picture], cores: int, time_ms: int) -> None:
+        """Let time pass since the last event."""
+        self._fill(queries, cores, int(self.state.now.clock_ms[0]))
+        move_clock(self.state, time_ms)
+
+    def accounts(self) -> dict[str, list[float]]:
+        """What every user has received and would have received, of the open accounts."""
+        table = self.state.accounts[: int(self.state.now.num_accounts[0])]
+        return {
+            _USERS[one.user]: [_short(one.received_ms), _short(one.split_ms)]
+            for one in table
+            if one.is_open
+        }
 
     def plan(self, queries: list[Picture], cores: int, time_ms: int) -> Json:
         """The order of the policy for the present state."""
@@ -213,6 +246,8 @@ class Tables:
         state.stage_orders[:] = blank.stages
         view = Observation(*(getattr(state, name) for name in Observation._fields))
         plan(view, orders_of(state), self._planners[self._policy.kind])
+        if self._policy.account:
+            charge_orders(state)
         self._remember(queries)
         return self._to_json(queries)
 
@@ -235,6 +270,9 @@ class Tables:
             jobs.arrival_ms[job] = query.arrival_ms
             jobs.completion_ms[job] = query.end_ms
             jobs.num_attached[job] = sum(row.started - row.finished for row in query.rows)
+            jobs.num_schedulable[job] = sum(
+                row.is_open and row.started < row.tasks for row in query.rows
+            )
             for place, row in enumerate(query.rows):
                 is_pending = row.is_open and row.started < row.tasks
                 children = [
@@ -296,7 +334,8 @@ class Tables:
                 rank = _short(state.stage_orders.rank[job * _ROOM + place])
                 if rank:
                     stages[str(row.stage)] = rank
-        return {"jobs": jobs, "stages": stages, "wake_ms": int(state.now.wake_ms[0])}
+        order = {"jobs": jobs, "stages": stages, "wake_ms": int(state.now.wake_ms[0])}
+        return {**order, "accounts": self.accounts()} if self._policy.account else order
 
 
 def _short(value: Any) -> float:
@@ -333,6 +372,8 @@ class Application:
         draw = self._draw
         if draw.random() < 0.7:
             self._time_ms += round(draw.expovariate(1 / 400)) + 1
+            if self._policy.account:
+                self._tables.move(self._queries, self._cores, self._time_ms)
             self._add_event("time", self._time_ms)
         open_ones = [query for query in self._queries if query.end_ms == NOT_YET]
         if len(self._queries) < _MAX_QUERIES and (not open_ones or draw.random() < 0.12):
@@ -352,7 +393,10 @@ class Application:
         name = self._draw.choice(names) if self._draw.random() < 0.6 else f"unknown {number}"
         known = self._policy.jobs.get(name)
         profile = [stage.model_dump() for stage in known.stages] if known else None
-        self._queries.append(Picture(number, profile, self._policy.guess_ms, self._time_ms))
+        user = self._draw.choice(_USERS) if self._policy.account else ""
+        self._queries.append(Picture(number, profile, self._policy.guess_ms, self._time_ms, user))
+        if user:
+            self._tables.enter(number, user)
         self._jobs_of[number] = []
         self._add_event("execution", number)
         self._start_job(self._queries[-1], name)
@@ -368,7 +412,8 @@ class Application:
             )
             stages.append((self._num_stages, draw.choice([1, 2, 8, draw.randint(1, 60)]), parents))
             self._num_stages += 1
-        self._add_event("job", self._num_jobs, query.number, name, stages)
+        of_user = [query.user] if query.user else []
+        self._add_event("job", self._num_jobs, query.number, name, stages, *of_user)
         self._jobs_of[query.number].append(self._num_jobs)
         self._stages_of[self._num_jobs] = [stage for stage, _, _ in stages]
         self._num_jobs += 1
@@ -416,14 +461,27 @@ class Application:
         if row and (
             row.finished == row.tasks or (self._draw.random() < 0.1 and len(query.rows) > 1)
         ):
+            self._stop(row)
             self._add_event("complete", row.stage)
             query.close(row.stage)
+
+    def _stop(self, row: Row) -> None:
+        """The running tasks of a stage that is over fail where accounts are kept.
+
+        Otherwise their ends would be missing, and the core time with them.
+        """
+        while self._policy.account and row.started > row.finished:
+            row.started -= 1
+            self._add_event("fail", row.stage, row.attempt)
 
     def _end_job(self, query: Picture) -> None:
         """A Spark job ends, and its query goes on."""
         jobs = self._jobs_of[query.number]
         stages = self._stages_of[jobs[0]] if jobs else []
         if jobs and any(row.finished or row.stage not in stages for row in query.rows):
+            for row in query.rows:
+                if row.stage in stages:
+                    self._stop(row)
             self._add_event("job end", jobs.pop(0), True)
             for stage in stages:
                 query.close(stage)
@@ -434,12 +492,15 @@ class Application:
         if done:
             row = self._draw.choice(done)
             tasks = self._draw.randint(1, 4)
+            self._stop(row)
             self._add_event("submit", row.stage, row.attempt + 1, tasks)
             query.submit(row.stage, row.attempt + 1, tasks)
 
     def _end(self, query: Picture) -> None:
         if query.number < len(self._queries) - 1:
             is_success = self._draw.random() < 0.8
+            for row in query.rows:
+                self._stop(row)
             for job in self._jobs_of[query.number]:
                 self._add_event("job end", job, is_success)
             self._add_event("execution end", query.number)
@@ -452,7 +513,15 @@ def workload() -> Workload:
     return Workload("golden", tuple(jobs))
 
 
-POLICIES = ("srpt", "tuned", "parcae", "tries")
+POLICIES = (
+    "srpt",
+    "srpt+account",
+    "tuned",
+    "tuned+account",
+    "tries+account",
+    "parcae",
+    "tries",
+)
 
 
 def policy_of(name: str) -> PolicyFile:
@@ -473,7 +542,8 @@ def cases() -> Iterator[Json]:
             application = Application(random.Random(1_000 * place + number), policy)
             application.run(140)
             runs.append(application.events)
-        yield {"policy": content_of(policy), "runs": runs}
+        weights = {"weights": _WEIGHTS} if policy.account else {}
+        yield {"policy": content_of(policy), **weights, "runs": runs}
 
 
 def text() -> str:

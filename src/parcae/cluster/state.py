@@ -30,7 +30,7 @@ COMPLETE_RANK = -2  # the `frontier_rank` of a stage that is complete
 #: The limit that stands for "no limit".
 UNLIMITED = np.iinfo(np.int64).max
 #: Most pools that an order may define.
-MAX_POOLS = 128
+MAX_POOLS = 1_024
 
 
 class World(IntEnum):
@@ -71,6 +71,7 @@ JOB = np.dtype(
         ("core_ms", "i8"),  # elastic clusters: the integral over time of the cores at its arrival
         # World of cores: it ends some time after its last stage, when the driver has the result.
         ("has_tail", "i8"),
+        ("account", "i8"),  # World of cores, where accounts are kept: the row of its user's account
     ],
     align=True,
 )
@@ -212,6 +213,14 @@ NOW = np.dtype(
         ("guess_ms", "f8"),  # typical duration of a task: geometric mean over the workload's jobs
         # The guard's bound: time in the system / time under fair sharing of any job; 0: no guard.
         ("guard", "f8"),
+        ("keeps_accounts", "i8"),  # accounts follow the clock (`parcae.cluster.kernels.accounts`)
+        ("num_accounts", "i8"),  # rows of accounts in use; some of them may be closed
+        # What orders count of an overdraft, 0: nothing; and the least share of remaining work.
+        ("account_factor", "f8"),
+        ("account_floor", "f8"),
+        # How the policy's tiers state remaining work: 0 as it is; above 0 as its logarithm, in this
+        # unit; below 0 as -1 / work.
+        ("tier_unit_ms", "f8"),
         ("is_elastic", "i8"),  # `num_executors` changes during the run
         # Elastic clusters: integral over time of `num_executors`, up to `core_until_ms`.
         ("core_ms", "i8"),
@@ -242,6 +251,22 @@ POOL = np.dtype(
         ("name_rank", "i8"),
         ("num_running", "i8"),
         ("is_served", "i8"),  # whether the current offer round has served it
+    ],
+    align=True,
+)
+#: What a user has received of the cores, and what an equal split would have given (S and A).
+ACCOUNT = np.dtype(
+    [
+        ("user", "i8"),  # number of the user
+        ("is_open", "i8"),
+        ("weight", "f8"),  # shares of the cores that the user is entitled to
+        ("received_ms", "f8"),
+        ("split_ms", "f8"),
+        ("num_jobs", "i8"),
+        ("num_running", "i8"),
+        ("num_waiting", "i8"),  # tasks that could start, given a core
+        ("asked", "f8"),  # cores that the split may give at most
+        ("rate", "f8"),  # cores that the split gives
     ],
     align=True,
 )
@@ -337,6 +362,7 @@ class ClusterState(NamedTuple):
     pools: Any  # POOL[MAX_POOLS]
     contenders: Any  # CONTENDER[num_jobs]
     contest: Any  # int64[2 * num_leaves], a winner tree of job rows: contest[1] is served next
+    accounts: Any  # ACCOUNT[num_jobs]
     # The virtual run of fair sharing that the guard uses.
     virtual_now: Any  # VIRTUAL_NOW[1]
     virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
@@ -425,6 +451,7 @@ def allocate(
         pools=_table(POOL, num_clusters, with_orders * MAX_POOLS),
         contenders=_table(CONTENDER, num_clusters, with_orders * num_jobs),
         contest=np.zeros((num_clusters, with_orders * 2 * num_leaves), np.int64),
+        accounts=_table(ACCOUNT, num_clusters, with_orders * num_jobs),
         virtual_now=_table(VIRTUAL_NOW, num_clusters, with_orders),
         virtual_jobs=_table(VIRTUAL_JOB, num_clusters, with_orders * num_jobs),
         virtual_stages=_table(VIRTUAL_STAGE, num_clusters, with_orders * num_stages),

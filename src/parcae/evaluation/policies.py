@@ -17,7 +17,14 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.base.texts import MS_PER_S, seconds_text
 from parcae.cluster.orders import Planner
 from parcae.evaluation.comparison import tuned_last
-from parcae.policies.additions import Guarded, TenantPolicy, Tenants, read_tenants
+from parcae.policies.additions import (
+    Accounted,
+    Guarded,
+    TenantPolicy,
+    Tenants,
+    read_tenants,
+    user_weights,
+)
 from parcae.policies.names import PolicyName, parse_name
 from parcae.policies.orders.policy import read_pools
 from parcae.policies.own import AnyPolicy
@@ -152,6 +159,7 @@ class Resolved:
         edge: a warning if a tuned value is at the edge of its grid.
         text: the parsed name; None for an object.
         tenants: the pools and priorities that are kept, if the name adds them.
+        weights: of the users, if the name adds accounts.
     """
 
     policy: AnyPolicy | None
@@ -160,12 +168,15 @@ class Resolved:
     edge: str = ""
     text: PolicyName | None = None
     tenants: Tenants | None = None
+    weights: tuple[float, ...] | None = None
 
     def with_additions(self, name: str, policy: AnyPolicy) -> AnyPolicy:
-        """The policy with the pools, the priorities and the guard that the name adds."""
+        """The policy with the pools, the priorities and the accounts that the name adds."""
         made: AnyPolicy = policy
         if self.tenants is not None:
             made = TenantPolicy(name, made, self.tenants)
+        if self.weights is not None:
+            return Accounted(name, made, self.weights)
         guard = None if self.text is None else self.text.guard
         return made if guard is None else Guarded(name, made, guard)
 
@@ -263,7 +274,11 @@ def resolve_policies(
     for name, text in texts.items():
         bare = made[text.name]
         row = replace(
-            bare, variant=bare.variant + text.describe(), text=text, tenants=tenants.get(name)
+            bare,
+            variant=bare.variant + text.describe(),
+            text=text,
+            tenants=tenants.get(name),
+            weights=None if text.account is None else user_weights(workload, text.account),
         )
         if row.policy is not None:
             row = replace(row, policy=row.with_additions(name, row.policy))
@@ -297,7 +312,7 @@ def _resolve(name: PolicyName, setting: PolicySetting, num_jobs: int) -> Resolve
         )
     # In the cores world an adapter turns decisions into a plan: it asks the policy for decisions
     # until all cores are given away.
-    if config.world is WorldName.CORES and not isinstance(row.policy, Planner):
+    if config.world is WorldName.CORES and not isinstance(row.policy, Planner | TenantPolicy):
         row = replace(row, variant=f"{row.variant}, planning through the adapter")
     return row
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import PolicyError
+from parcae.policies.additions import TenantPolicy, user_pools
 from parcae.policies.checkpoint import SUFFIX, Checkpoint
 from parcae.policies.learned import (
     ORDER_RULE,
@@ -33,6 +34,7 @@ from parcae.policies.registry import (
     refused,
 )
 from parcae.policies.rule.policy import OrderRulePolicy
+from parcae.workloads.pools import Mode
 from parcae.workloads.tables import listed
 from parcae.workloads.workload import Workload
 
@@ -67,6 +69,12 @@ def _fair(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
     return OrderPolicy(name.name, OrderKind.FAIR, plan_tables())
 
 
+def _user_fair(name: PolicyName, setting: PolicySetting) -> TenantPolicy:
+    kind, mode = _USER_FAIR[name.word]
+    pools = user_pools(setting.workload, name.argument, mode)
+    return TenantPolicy(name.name, OrderPolicy(name.name, kind, plan_tables()), pools)
+
+
 def _gittins(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
     # SciPy is slow to import, and no other formula needs it.
     from parcae.policies.orders.policy import gittins_tables
@@ -97,6 +105,11 @@ def _deadlines_of(text: str, workload: Workload) -> npt.NDArray[np.float64]:
     return np.array([*known, np.inf], np.float64)
 
 
+#: The order inside the pools of users: of task sets that share, or of jobs.
+_USER_FAIR: dict[str, tuple[OrderKind, Mode]] = {
+    "user-fair": (OrderKind.FIFO, "FAIR"),
+    "user-fair+srpt": (OrderKind.SRPT, "FIFO"),
+}
 #: What tables of results call the orders of stock Spark, and those with a variant.
 _TITLES = {
     "fifo": "Spark's FIFO: job id, stage id",
@@ -134,6 +147,12 @@ POLICIES = (
     PolicyEntry("fair:pools", "Spark's fair scheduler without a file: the pools that jobs name, of "
                 "equal weight; between task sets of no pool fair, as in Spark 3.4 or newer",
                 _SPARK, _fair),
+    PolicyEntry("user-fair[:WEIGHTS.csv]", "Spark's fair scheduler with a pool a user (where "
+                "nobody is known, a recurring name), fair inside", _SPARK, _user_fair,
+                in_words="Spark's FAIR, a pool a user"),
+    PolicyEntry("user-fair+srpt[:WEIGHTS.csv]", "strictly equal (or weighted) shares between "
+                "users, least remaining work first inside", "Parcae", _user_fair,
+                in_words="a pool a user, least remaining work first inside"),
     PolicyEntry("sjf", "least total work first", "control", _formula(OrderKind.SJF),
                 in_words="least total work first"),
     PolicyEntry("srpt", "least remaining work first", "Schrage 1968", _formula(OrderKind.SRPT),

@@ -3,7 +3,7 @@
 NAME is a row of the registry (`parcae.policies.registry`), the path of a checkpoint, or
 `module:attribute` of a policy of one's own. Additions may come in any order:
 
-    srpt+guard:1.1    fair+pools:fairscheduler.xml+priorities:priorities.csv    set+unguarded
+    srpt+account    fair+pools:fairscheduler.xml+priorities:priorities.csv    set+unguarded
 """
 
 from __future__ import annotations
@@ -21,20 +21,32 @@ from parcae.workloads.pools import sparks_file
 #: What begins an addition. In a path, as in runs+guard2/best.safetensors, it is part of a name: the
 #: word goes on, or a slash or the suffix of a checkpoint follows before the next colon.
 _MARK = re.compile(
-    r"\+(guard|pools|priorities|unguarded)(?![A-Za-z_./-]|[^:]*(?:/|\.safetensors$))"
+    r"\+(account|guard|pools|priorities|unguarded)(?![A-Za-z_./-]|[^:]*(?:/|\.safetensors$))"
 )
 _HELP = {
+    "account": "write nothing or a CSV file of weights after the account, e.g. "
+    "srpt+account:weights.csv",
     "guard": "write a factor above 1 after the guard, e.g. srpt+guard:1.1",
     "pools": "write an allocation file after the pools, e.g. srpt+pools:fairscheduler.xml",
     "priorities": "write a CSV file after the priorities, e.g. srpt+priorities:priorities.csv",
     "unguarded": "write nothing after +unguarded, e.g. set+unguarded",
 }
+_NEEDS_VALUE = {"guard", "pools", "priorities"}
+#: `account` is `srpt+account`.
+_ACCOUNT = "account"
+_ORDERS_ACCOUNT = "srpt"
 #: Suffixes of allocation files.
 POOL_FILES = (".json", ".xml")
 #: In `fair:pools`: the pools that jobs name, without a file.
 JOBS_POOLS = "pools"
 #: What a policy's name may be followed by: (usage, summary, world).
 ADDITIONS = (
+    (
+        "POLICY+account[:WEIGHTS.csv]",
+        "the policy, but what the job's user has received of the cores beyond an equal (or "
+        "weighted) split counts as work left; `account` is srpt+account",
+        "cores",
+    ),
     (
         "POLICY+guard:FACTOR",
         "the policy, but a job goes first if its time in the system would otherwise exceed FACTOR "
@@ -70,6 +82,7 @@ class PolicyName:
         pools: path of the allocation file; "": no pools.
         priorities: path of the file of priorities; "": no priorities.
         is_unguarded: whether a policy of rigid jobs may withhold jobs whatever the harm.
+        account: file of the users' weights, "" for equal ones; None: no accounts.
     """
 
     name: str
@@ -77,6 +90,7 @@ class PolicyName:
     pools: str = ""
     priorities: str = ""
     is_unguarded: bool = False
+    account: str | None = None
 
     @property
     def word(self) -> str:
@@ -115,14 +129,16 @@ class PolicyName:
         head, suffix, _ = self.name.rpartition(SUFFIX)
         path = head + suffix
         module = self.word.replace(".", "/") + ".py"
-        parts = self.pools_file, self.priorities, self.name, path, module
-        return (*parts, path.partition(":")[2])
+        parts = self.pools_file, self.priorities, self.account or "", self.name, path, module
+        return (*parts, path.partition(":")[2], self.argument)
 
     def describe(self) -> str:
         """The additions in words, such as ", pools p.xml, guard 1.1"; or no text."""
         words = (
             f", pools {self.pools}" if self.pools else "",
             f", priorities {self.priorities}" if self.priorities else "",
+            "" if self.account is None else ", accounts of users",
+            f" weighted by {self.account}" if self.account else "",
             "" if self.guard is None else f", guard {self.guard:g}",
         )
         return "".join(words)
@@ -140,16 +156,36 @@ def parse_name(text: str) -> PolicyName:
         if mark in values:
             raise PolicyError(f"policy {text!r} has more than one {mark}; write only one")
         has_value = value.startswith(":") and len(value) > 1
-        if not name or (bool(value) if mark == "unguarded" else not has_value):
+        may_be_bare = mark not in _NEEDS_VALUE and not value
+        if not name or not (may_be_bare or (has_value and mark != "unguarded")):
             raise PolicyError(f"policy {text!r}: {_HELP[mark]}")
         values[mark] = value[1:]
+    if name.partition(":")[0] == _ACCOUNT:
+        if _ACCOUNT in values:
+            raise PolicyError(f"policy {text!r}: write account or srpt+account")
+        values[_ACCOUNT] = name.partition(":")[2]
+        name = _ORDERS_ACCOUNT
     pools = values.get("pools", "")
     if pools and not pools.endswith(POOL_FILES):
         raise PolicyError(
             f"policy {text!r}: the pools' file is an XML or JSON file; {_HELP['pools']}"
         )
     guard = _factor(text, values["guard"]) if "guard" in values else None
-    parsed = PolicyName(name, guard, pools, values.get("priorities", ""), "unguarded" in values)
+    parsed = PolicyName(
+        name,
+        guard,
+        pools,
+        values.get("priorities", ""),
+        "unguarded" in values,
+        values.get(_ACCOUNT),
+    )
+    if guard is not None and parsed.account is not None:
+        raise PolicyError(
+            f"policy {text!r}: a guard would undo the accounts, since every job of a loop becomes "
+            "urgent; write only one of them"
+        )
+    if parsed.word.startswith("user-fair") and (parsed.has_tenants or parsed.account is not None):
+        raise PolicyError(f"policy {text!r} has a pool a user: it takes no other order of users")
     if parsed.own_pools and parsed.has_tenants:
         raise PolicyError(
             f"policy {text!r} orders by its own pools; write fair+pools:FILE for pools in which "

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from parcae.base.errors import FormatError, PolicyError, first_problem
 from parcae.base.files import write_text
 from parcae.base.loader import read_file
+from parcae.cluster.kernels.accounts import FACTOR, FLOOR
 from parcae.policies.learned import ORDER_RULE, find_checkpoint, is_learned, order_parameters
 from parcae.policies.names import PolicyName, parse_live_name
 from parcae.policies.network.kernels import KIND, NUM_ORDER_WEIGHTS
@@ -26,13 +27,15 @@ from parcae.workloads.guess import mean_log_task_ms
 from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import Workload, rows_by_name, usual_row
 
-VERSION = 2
+VERSION = 3
+#: Files without accounts are written so: plugins of earlier versions read them.
+_OLDER = 2
 #: The order by least remaining work, which has no parameters.
 PLAIN = "srpt"
 #: The policies that can be exported, for messages.
 EXPORTABLE = (
     f"{PLAIN}, tuned, parcae, one of their variants, or a checkpoint of the world of cores, "
-    "each with +guard:FACTOR or without"
+    "each with +account or +guard:FACTOR, or without"
 )
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -60,6 +63,13 @@ class PolicyJob(_Strict):
     stages: tuple[PolicyStage, ...] = Field(min_length=1)
 
 
+class PolicyAccount(_Strict):
+    """How accounts of users count (`parcae.cluster.kernels.accounts`)."""
+
+    factor: _Amount
+    floor: Annotated[float, Field(gt=0, le=1)]
+
+
 class PolicyFile(_Strict):
     """A policy with its parameters, and the estimates of the jobs that it schedules.
 
@@ -67,11 +77,12 @@ class PolicyFile(_Strict):
     """
 
     format: Literal["parcae-policy"]
-    version: Literal[2]
+    version: Literal[2, 3]
     policy: str
     kind: Literal["srpt", "order-rule", "order-network"]
     parameters: dict[str, _Number]
-    guard: _Factor | None
+    guard: _Factor | None = None  # version 2 only
+    account: PolicyAccount | None = None  # from version 3 on
     mean_work_ms: _Amount
     guess_ms: _Amount
     jobs: dict[str, PolicyJob]
@@ -85,6 +96,9 @@ class PolicyFile(_Strict):
         wanted = NUM_ORDER_WEIGHTS if self.kind == KIND else 0
         if len(self.weights) != wanted:
             raise ValueError(f"{self.kind} has {wanted} weights, not {len(self.weights)}")
+        needed, other = ("account", "guard") if self.version == VERSION else ("guard", "account")
+        if needed not in self.model_fields_set or other in self.model_fields_set:
+            raise ValueError(f"a file of version {self.version} has {needed} and no {other}")
         return self
 
 
@@ -101,20 +115,28 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
     workload = workload.warm
     name = parse_live_name(policy)
     kind, theta, weights = _parts(name, workload)
+    if name.account:
+        raise PolicyError(
+            f"policy {policy!r} cannot be exported with weights, which belong to the application: "
+            "write +account alone"
+        )
+    account = PolicyAccount(factor=FACTOR, floor=FLOOR)
+    extra: dict[str, Any] = {"version": _OLDER, "guard": name.guard}
+    if name.account is not None:
+        extra = {"version": VERSION, "account": account}
     return PolicyFile(
         format="parcae-policy",
-        version=2,
         policy=policy,
         kind=kind,
         parameters={parameter.name: theta[parameter] for parameter in OrderParameter if theta},
         weights=weights,
-        guard=name.guard,
         mean_work_ms=workload.mean_work_ms,
         guess_ms=math.exp(mean_log_task_ms(workload)),
         jobs={
             name: _policy_job(workload.jobs[usual_row(workload, rows)])
             for name, rows in sorted(rows_by_name(workload).items())
         },
+        **extra,
     )
 
 
@@ -144,7 +166,10 @@ def _policy_job(job: JobSpec) -> PolicyJob:
 
 def content_of(policy: PolicyFile) -> dict[str, Any]:
     """What is written into the file; only a network's file has weights."""
-    return policy.model_dump(mode="json", exclude=None if policy.weights else {"weights"})
+    without = {"guard" if policy.version == VERSION else "account"}
+    return policy.model_dump(
+        mode="json", exclude=without | (set() if policy.weights else {"weights"})
+    )
 
 
 def write_policy(policy: PolicyFile, path: Path) -> None:

@@ -26,6 +26,7 @@ from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import Policy, objection, observe
 from parcae.cluster.orders import Planner, objection_to_orders, orders_of, put
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
+from parcae.policies.additions import TenantPolicy
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.compiled import CompiledPlanner, virtual_runs
 from parcae.policies.names import parse_live_name
@@ -61,6 +62,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
     The expensive part of a policy is made once for each number of cores.
     """
     name = parse_live_name(text)
+    if name.account is not None:
+        raise PolicyError(f"policy {text!r}: the service knows no users; leave the account out")
     # Once: a file that is replaced or removed must not change or end a service that runs.
     read = cache(read_checkpoint)
 
@@ -71,6 +74,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
         # Runs of a job differ from its profile as they did in the workload's log.
         config = SimulationConfig(world=WorldName.CORES, num_executors=cores, estimate_error="log")
         policy = make(name, PolicySetting(workload, config, arrivals, read))
+        if isinstance(policy, TenantPolicy):
+            raise PolicyError(f"policy {text!r} gives each user a pool, which Spark has to keep")
         of_spark = (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS, OrderKind.GIVEN)
         if isinstance(policy, OrderPolicy) and policy.kind in of_spark:
             raise PolicyError(

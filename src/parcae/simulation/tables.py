@@ -122,6 +122,9 @@ class WorkloadTables(NamedTuple):
     pools: Any  # POOL[num_pools]
     job_pool: Any  # int64[num_jobs]
     job_priority: Any  # int64[num_jobs]
+    # World of cores: the user of each job, as a number, and the weight of each user.
+    job_user: Any  # int64[num_jobs]
+    user_weight: Any  # float64[num_users]
     # World of cores, workloads with driver time (else `driver` is empty): the recorded runs of
     # every job, one after another, each with a row for every stage and one for the job.
     driver: Any  # DRIVER
@@ -314,6 +317,7 @@ def _build(
         durations.extend(builder.durations_row(stage.durations) for stage in job.stages)
         first_stage.append(len(specs))
     stage_specs = np.array(specs, STAGE_SPEC)
+    row_of_user = {user: row for row, user in enumerate(dict.fromkeys(workload.users))}
     return WorkloadTables(
         np.array(first_stage, np.int64),
         stage_specs.view(np.recarray),
@@ -328,6 +332,8 @@ def _build(
         one_pool(),
         np.zeros(len(workload.jobs), np.int64),
         np.zeros(len(workload.jobs), np.int64),
+        np.array([row_of_user[user] for user in workload.users], np.int64),
+        np.ones(len(row_of_user)),
         *_driver_tables(workload, mode, world),
     )
 

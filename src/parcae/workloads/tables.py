@@ -17,7 +17,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -95,10 +95,10 @@ def listed(names: Sequence[str]) -> str:
 
 
 def read_job_table(
-    path: Path, column: str, parse: Callable[[str], Value], example: str
+    path: Path, column: str, parse: Callable[[str], Value], example: str, key: str = _JOB
 ) -> JobTable[Value]:
-    """Read a table of two columns, `job` and another."""
-    layout = f"expected lines such as `{_JOB},{column}` (the first), {example}"
+    """Read a table of two columns, `job` (or another key) and another."""
+    layout = f"expected lines such as `{key},{column}` (the first), {example}"
     try:
         # Spreadsheets begin their files with a byte order mark.
         text = read_file(path).decode("utf-8-sig")
@@ -109,8 +109,8 @@ def read_job_table(
     except csv.Error as error:
         raise FormatError(f"{path}: not a CSV table ({error}); {layout}") from None
     rows = [(where, cells) for where, cells in rows if any(cells)]
-    if not rows or [cell.lower() for cell in rows[0][1]] != [_JOB, column]:
-        raise FormatError(f"{path}:1: the first line is not `{_JOB},{column}`; {layout}")
+    if not rows or [cell.lower() for cell in rows[0][1]] != [key, column]:
+        raise FormatError(f"{path}:1: the first line is not `{key},{column}`; {layout}")
     lines = []
     for where, cells in rows[1:]:
         if len(cells) != 2:
@@ -120,7 +120,7 @@ def read_job_table(
             )
         name, value = cells
         if not name:
-            raise FormatError(f"{where}: the name of the job is empty; write * for all jobs")
+            raise FormatError(f"{where}: the name of the {key} is empty; write * for all {key}s")
         try:
             lines.append(JobLine(name, parse(value), where))
         except ConfigError as error:
@@ -134,15 +134,19 @@ def read_job_table(
 _LARGEST = (1 << 31) - 1
 
 
+def _check_used(table: JobTable[Value], names: Iterable[str], key: str = _JOB) -> None:
+    """Refuse a line that is about none of the jobs or users."""
+    for line in table.lines:
+        if not any(map(line.matches, names)):
+            raise ConfigError(
+                f"{line.where}: no {key} is called {line.pattern!r}; {key}s are "
+                f"{listed(sorted(set(names)))}; correct the pattern, or remove the line"
+            )
+
+
 def priorities_of(table: JobTable[int], job_names: Sequence[str]) -> tuple[int, ...]:
     """The priority of every job; 0 for a job that no line matches."""
-    for line in table.lines:
-        if not any(map(line.matches, job_names)):
-            known = sorted(set(job_names))
-            raise ConfigError(
-                f"{line.where}: no job is called {line.pattern!r}; jobs are {listed(known)}; "
-                "correct the pattern, or remove the line"
-            )
+    _check_used(table, job_names)
     return tuple(table.of(name) or 0 for name in job_names)
 
 
@@ -157,6 +161,23 @@ def _parse_priority(text: str) -> int:
             f"priority {text[:40]!r} is no whole number from {-_LARGEST:,} to {_LARGEST:,}"
         )
     return int(text)
+
+
+def read_user_weights(path: Path | str, users: Iterable[str]) -> JobTable[float]:
+    """Read a table of the weights of users, `user,weight`."""
+    table = read_job_table(Path(path), "weight", _parse_weight, "`etl,2` and `*,1`", "user")
+    _check_used(table, users, "user")
+    return table
+
+
+def _parse_weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0.001 <= weight <= 1_000:
+        raise ConfigError(f"weight {text[:40]!r} is no number from 0.001 to 1,000")
+    return weight
 
 
 #: A longer deadline is a mistake.

@@ -150,6 +150,13 @@ class Workload:
         object.__setattr__(drawn, "arrivals", arrivals)
         return drawn
 
+    @cached_property
+    def users(self) -> tuple[str, ...]:
+        """Who shares with whom: the user of every job; where nobody is known, the job's pool or its
+        recurring name.
+        """
+        return tuple(job.user or job.pool or bare_name(job.name) for job in self.jobs)
+
     @property
     def cores_per_task(self) -> int:
         """How many cores each task takes while it runs."""

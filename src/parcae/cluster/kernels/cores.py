@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 
 from parcae.base.compiled.kernels import inlined, kernel
+from parcae.cluster.kernels.accounts import charge_orders
 from parcae.cluster.kernels.dispatch import (
     NOT_SERVED,
     count_running,
@@ -54,6 +55,7 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     state.pools.is_fair[0] = 0
     now.has_limits[0] = 0
     now.num_planned[0] = 0
+    now.num_accounts[0] = 0
     now.is_elastic[0] = 0
     empty_virtual_run(virtual_of(state))
     state.contest[:] = NO_JOB
@@ -234,13 +236,16 @@ def _check_job(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def accept_orders(state):  # type: ignore[no-untyped-def]
-    """Apply the guard, put the orders in the tables into force, and end the planning round. Returns
-    false if the orders are invalid; `parcae.cluster.orders.objection_to_orders` says why.
+    """Apply the guard or the accounts, put the orders in the tables into force, and end the
+    planning round. Returns false if the orders are invalid;
+    `parcae.cluster.orders.objection_to_orders` says why.
     """
     now = state.now
     pools = state.pools
     if now.guard[0] > 0.0:
         guard_orders(state)
+    if now.account_factor[0] > 0.0:
+        charge_orders(state)
     now.num_source[0] = 0
     state.source_count[0] = 0
     now.is_plan_due[0] = 0

@@ -74,6 +74,11 @@ class OrderNetworkPolicy(CompiledPlanner):
     parameters: tuple[float, ...]
     mean_work_ms: float
 
+    @property
+    def tier_unit_ms(self) -> float:
+        """The unit of work of which its tiers are logarithms."""
+        return max(1.0, self.mean_work_ms)
+
     def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> OrderNetwork:
         """The network's tables, with an empty workspace and virtual run."""
         return order_network(self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages)

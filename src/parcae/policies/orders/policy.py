@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from parcae.base.errors import ConfigError, PolicyError
+from parcae.cluster.kernels.accounts import IS_RECIPROCAL, IS_WORK
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import MAX_POOLS, POOL, allocate_virtual
 from parcae.policies.compiled import CompiledPlanner
@@ -196,6 +197,12 @@ class OrderPolicy(CompiledPlanner):
         # The kernels would take an unknown kind for first come, first served.
         if self.kind not in set(OrderKind):
             raise PolicyError(f"policy {self.name!r}: there is no order of kind {self.kind!r}")
+
+    @property
+    def tier_unit_ms(self) -> float | None:
+        """How its tiers state remaining work (`now.tier_unit_ms`); None: they do not."""
+        units = {OrderKind.SJF: IS_WORK, OrderKind.SRPT: IS_WORK, OrderKind.GITTINS: IS_RECIPROCAL}
+        return units.get(self.kind)
 
     def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Formula:
         """The formula, with an empty virtual run."""

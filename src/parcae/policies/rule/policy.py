@@ -67,6 +67,11 @@ class OrderRulePolicy(CompiledPlanner):
     parameters: tuple[float, ...]
     mean_work_ms: float
 
+    @property
+    def tier_unit_ms(self) -> float:
+        """The unit of work of which its tiers are logarithms."""
+        return max(1.0, self.mean_work_ms)
+
     def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> OrderRule:
         """The rule's tables, with an empty virtual run."""
         return order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from parcae.base.compiled.kernels import INTEGER, deferred, inlined, kernel
+from parcae.cluster.kernels.accounts import move_clock
 from parcae.cluster.kernels.cores import (
     accept_orders,
     ask_for_plan,
@@ -201,7 +202,7 @@ def _fire_other(state, future, tables, has_faults, is_elastic):  # type: ignore[
     time_ms = future.events.next_other_ms[0]
     if time_ms >= events.end_ms[0]:
         return False
-    now.clock_ms[0] = time_ms
+    move_clock(state, time_ms)
     if (
         events.next_arrival[0] < future.arrival_ms.shape[0]
         and future.arrival_ms[events.next_arrival[0]] == time_ms
@@ -248,7 +249,7 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
 @kernel
 def _stop(state, future):  # type: ignore[no-untyped-def]
     """End the episode before the next event. Returns the Status."""
-    state.now.clock_ms[0] = future.events.end_ms[0]
+    move_clock(state, future.events.end_ms[0])
     account_time(state, state.now.clock_ms[0])
     return _ENDED
 
@@ -321,7 +322,7 @@ def _advance(state, future, tables, has_faults, is_elastic):  # type: ignore[no-
                 )
         elif time_ms <= followup_ms:
             has_ended = True
-            now.clock_ms[0] = time_ms
+            move_clock(state, time_ms)
             if is_elastic:
                 note_idle(state, future, next_executor(future))
             if not _end_next_task(state, future, tables, has_faults, is_elastic):

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, mix
+from parcae.cluster.kernels.accounts import enter_account
 from parcae.cluster.kernels.transitions import job_arrived, reset
 from parcae.cluster.state import NO_JOB, NO_PROFILE, NOT_YET, CommandKind, World
 from parcae.simulation.future import NEVER_MS, TIME_BITS, Followup
@@ -325,6 +326,9 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
     if state.now.world[0] == _CORES:
         state.job_orders.pool[job] = tables.job_pool[profile]
         state.jobs.priority[job] = tables.job_priority[profile]
+        if state.now.keeps_accounts[0]:
+            user = tables.job_user[profile]
+            enter_account(state, job, user, tables.user_weight[user])
     place = place_of(future, row)
     stage_start = state.jobs.stage_start[job]
     if future.sessions.shape[0] > 0:
