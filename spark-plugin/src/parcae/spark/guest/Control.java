@@ -11,7 +11,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Objects;
 import java.util.TreeSet;
 import java.util.function.IntConsumer;
@@ -73,15 +75,20 @@ final class Control {
   private Experiment experiment;
   private int maxOpen = Admission.UNLIMITED;
   private IntConsumer maxOpenHandler = most -> { };
+  private final Weights weights;
   private boolean isStopped;
 
   /**
    * Reads the settings.
    *
+   * @param conf Spark's settings
+   * @param hadoop those of Hadoop's file systems
+   * @param weights takes the weights of users in the file
    * @throws PolicyException a setting is not valid
    */
-  Control(SparkConf conf, Configuration hadoop) throws PolicyException {
+  Control(SparkConf conf, Configuration hadoop, Weights weights) throws PolicyException {
     this.hadoop = hadoop;
+    this.weights = weights;
     file = conf.get(FILE, "");
     configured = Mode.of(conf.get(MODE, "on"), MODE);
     mode = configured;
@@ -140,7 +147,9 @@ final class Control {
             ? Experiment.of(root.path(EXPERIMENT), where + EXPERIMENT)
             : null;
         int most = Admission.read(root, where);
+        Map<String, Double> byUser = Weights.read(root, where);
         problem = "";
+        weights.set(byUser);
         if (most != maxOpen) {
           maxOpen = most;
           maxOpenHandler.accept(most);
@@ -199,12 +208,11 @@ final class Control {
     for (Iterator<String> names = root.fieldNames(); names.hasNext(); ) {
       unknown.add(names.next());
     }
-    unknown.remove(FIELD);
-    unknown.remove(EXPERIMENT);
-    unknown.remove(Admission.FIELD);
+    List<String> known = List.of(FIELD, EXPERIMENT, Admission.FIELD, Weights.FIELD);
+    unknown.removeAll(known);
     if (!unknown.isEmpty()) {
-      throw refusal("has unknown fields (" + String.join(", ", unknown) + "); known are " + FIELD
-          + ", " + EXPERIMENT + " and " + Admission.FIELD);
+      throw refusal("has unknown fields (" + String.join(", ", unknown) + "); known are "
+          + String.join(", ", known));
     }
     return root;
   }

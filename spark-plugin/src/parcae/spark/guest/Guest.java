@@ -68,6 +68,7 @@ public final class Guest implements DriverPlugin {
   private volatile boolean isStockBlock; // in the experiment's present block Spark's order applies
   private volatile boolean hasWrongPriority; // the log says so once
   private final Persons persons = new Persons();
+  private final Weights weights = new Weights();
 
   /** Takes the name of the plugin in `spark.plugins`. */
   public Guest(String pluginName) {
@@ -89,7 +90,7 @@ public final class Guest implements DriverPlugin {
       int taskCores = Math.max(1, conf.getInt("spark.task.cpus", 1));
       priority = new Priority(conf);
       trace = new Trace(conf.get(TRACE, ""), priority);
-      control = new Control(conf, sparkContext.hadoopConfiguration());
+      control = new Control(conf, sparkContext.hadoopConfiguration(), weights);
       List<Follower> followers = followers(conf);
       GuestListener listener =
           new GuestListener(this, context, followers, conf.get(JOB_KEY, ""), taskCores);
@@ -159,7 +160,7 @@ public final class Guest implements DriverPlugin {
     }
     if (!file.isEmpty() || !hasService) {
       policy = file.isEmpty() ? Policy.plain() : Policy.read(Path.of(file));
-      Planner planner = new Planner(policy, Guest::nowMs, System::currentTimeMillis, user -> 1)
+      Planner planner = new Planner(policy, Guest::nowMs, System::currentTimeMillis, weights)
           .watchedBy(metrics::ended);
       planning = new Planning(this, planner, trace, metrics);
       followers.add(planning);

@@ -35,8 +35,8 @@ final class Order {
   private final boolean hasLimits;
 
   private Order(Builder made, double otherTier) {
-    jobs = new HashMap<>(made.jobs);
-    stages = new HashMap<>(made.stages);
+    jobs = made.jobs;
+    stages = made.stages;
     other = new Job(otherTier, 0, UNLIMITED);
     others = made.others;
     announced = made.announced;
@@ -73,7 +73,7 @@ final class Order {
     }
   }
 
-  /** Builds an order; not safe for several threads. */
+  /** Builds one order; not safe for several threads. */
   static final class Builder {
     private final Map<String, Job> jobs = new HashMap<>();
     private final Map<Integer, Stage> stages = new HashMap<>();

@@ -75,6 +75,7 @@ final class Planner extends Following<Query> {
 
   @Override
   void changed(Query query) {
+    query.isChanged = true;
     if (ledgers != null) {
       ledgers.changed(query);
     }
@@ -192,6 +193,7 @@ final class Planner extends Following<Query> {
   void reads(Query query, double bytes) {
     query.reads(bytes, Learned.ratio(bytes, query.bytes()));
     query.priorMs = query.hasProfile() || bytes <= 0 ? 0 : learned.priorMs(bytes);
+    query.isChanged = true;
   }
 
   @Override
@@ -250,7 +252,11 @@ final class Planner extends Following<Query> {
       wakeMs = rule.plan(queries().values(), latest, nowMs, cores);
     } else {
       for (Query query : queries().values()) {
-        query.tier = Estimates.remainingMs(query);
+        if (query.isChanged) {
+          query.isChanged = false;
+          query.remainingMs = Estimates.remainingMs(query);
+        }
+        query.tier = query.remainingMs;
         query.limit = Order.UNLIMITED;
       }
     }
@@ -267,9 +273,11 @@ final class Planner extends Following<Query> {
     Order.Builder order = new Order.Builder().wakeMs(wakeMs);
     queries().forEach((key, query) -> {
       order.job(key, query.tier, 0, query.limit);
-      for (StageRow row : query.rows()) {
-        if (row.isPending() && row.rank != 0) {
-          order.stage(row.stageId, 0, row.rank, Order.UNLIMITED);
+      if (policy.rule() != null) { // else stages have no ranks
+        for (StageRow row : query.rows()) {
+          if (row.isPending() && row.rank != 0) {
+            order.stage(row.stageId, 0, row.rank, Order.UNLIMITED);
+          }
         }
       }
     });

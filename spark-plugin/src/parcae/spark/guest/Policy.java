@@ -167,7 +167,11 @@ final class Policy {
     }
     String where = " of the account";
     checkFields(node, ACCOUNT_FIELDS, where);
-    return new Ledgers.Terms(amount(node, "factor", where), amount(node, "floor", where));
+    double floor = amount(node, "floor", where);
+    if (floor <= 0 || floor > 1) {
+      throw refusal("has floor = " + floor + where + ", not a number above 0 and at most 1");
+    }
+    return new Ledgers.Terms(amount(node, "factor", where), floor);
   }
 
   private static Ledgers.Terms accountOfGuard(JsonNode root) {

@@ -60,6 +60,9 @@ final class Query implements Following.OpenQuery {
   double taskCores = 1; // of the task that started last
   double waiting; // cores that its waiting tasks could take
 
+  boolean isChanged = true; // since `remainingMs` was computed
+  double remainingMs;
+
   // The order that is being computed.
   double tier;
   int limit;

@@ -12,6 +12,8 @@ import parcae.spark.Check;
 final class ControlTest {
   private static final LinkedBlockingQueue<String> HEARD = new LinkedBlockingQueue<>();
 
+  private static final Weights WEIGHTS = new Weights();
+
   private ControlTest() {}
 
   private static SparkConf settings(Object file, String mode) {
@@ -33,7 +35,7 @@ final class ControlTest {
   public static void main(String[] args) throws Exception {
     Path file = Path.of(args[0]).resolve("control file.json");
     Check.test("a file that comes, changes and is torn", () -> {
-      Control control = new Control(settings(file, "observe"), new Configuration())
+      Control control = new Control(settings(file, "observe"), new Configuration(), WEIGHTS)
           .limiting(most -> HEARD.add("at most " + most));
       control.start((mode, experiment, source) -> HEARD.add(
           mode + " by " + source + (experiment == null ? "" : ": " + experiment)));
@@ -43,12 +45,16 @@ final class ControlTest {
       for (String wrong : new String[] {
           "{\"mode\": \"of", "[]", "{\"mode\": \"On\"}", "{\"mod\": \"off\"}", "",
           "{\"experiment\": {\"block\": \"10\"}}",
-          "{\"maxOpen\": 0}", "{\"maxOpen\": \"8\"}", "{\"maxOpen\": 1.5, \"mode\": \"off\"}"}) {
+          "{\"maxOpen\": 0}", "{\"maxOpen\": \"8\"}", "{\"maxOpen\": 1.5, \"mode\": \"off\"}",
+          "{\"weights\": 2, \"mode\": \"off\"}",
+          "{\"weights\": {\"etl\": 0}, \"mode\": \"off\"}"}) {
         write(file, wrong);
         Check.that(HEARD.poll(300, TimeUnit.MILLISECONDS) == null, "changes nothing: " + wrong);
       }
-      write(file, "{\"mode\": \"off\"}");
+      write(file, "{\"mode\": \"off\", \"weights\": {\"etl\": 2.5}}");
       Check.same(heard(), "OFF by " + file, "the file is right again");
+      Check.same(WEIGHTS.applyAsDouble("etl"), 2.5, "the weight of a user");
+      Check.same(WEIGHTS.applyAsDouble("ann"), 1.0, "that of another");
       String tried = "{\"mode\": \"off\", \"experiment\": {\"block\": \"1m\"}}";
       write(file, tried);
       String words = ": blocks of 60000 ms, 6000 ms of washout, seed 0";
@@ -68,7 +74,8 @@ final class ControlTest {
       control.stop();
     });
     Check.test("addresses of Hadoop", () -> {
-      Control control = new Control(settings("file:" + args[0] + "/h", "on"), new Configuration());
+      Control control = new Control(
+          settings("file:" + args[0] + "/h", "on"), new Configuration(), WEIGHTS);
       control.start((mode, experiment, source) -> HEARD.add(mode.name()));
       Check.same(heard(), "ON", "the setting");
       write(Path.of(args[0]).resolve("h"), "{\"mode\": \"off\"}");
@@ -77,7 +84,7 @@ final class ControlTest {
     });
     Check.test("wrong settings", () -> {
       try {
-        new Control(settings("", "no"), new Configuration());
+        new Control(settings("", "no"), new Configuration(), WEIGHTS);
         throw new AssertionError("was not refused");
       } catch (PolicyException error) {
         Check.that(error.getMessage().contains("spark.parcae.mode is \"no\""), error.getMessage());

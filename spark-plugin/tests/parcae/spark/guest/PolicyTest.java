@@ -109,8 +109,8 @@ final class PolicyTest {
       refused("unknown field guard", root -> root.put("guard", 1));
       refused("lacks the field account", root -> root.remove("account"));
       refused("of the account", root -> root.put("account", true));
-      refused("floor = -1.0 of the account",
-          root -> ((ObjectNode) root.path("account")).put("floor", -1));
+      refused("floor = 0.0 of the account",
+          root -> ((ObjectNode) root.path("account")).put("floor", 0));
     });
     Check.test("fields that are missing, unknown or wrong", () -> {
       refused("lacks the field guess_ms", root -> root.remove("guess_ms"));
