@@ -44,7 +44,7 @@ from tests.cli.running import refused
         ("size toy --cores 4,2 --arrivals batch", "--cores: give every size once"),
         ("size toy --cores 2,4 --plot s.bmp", "s.bmp: give the picture one of the endings"),
         ("size toy --cores 2 --arrivals batch --faults lost=-1", "greater than or equal"),
-        ("simulate toy --cores 0..10", "10 cores are not whole executors of 4 cores"),
+        ("simulate toy --cores 0..10", "10 cores cannot be whole executors of 4 cores"),
         ("simulate toy --cores 8..4", "write a number from 1 to 65,536, or to simulate"),
         ("simulate toy --cores 0", "write a number from 1 to 65,536, or to simulate"),
         ("simulate toy --cores 8 --idle-timeout 3s", "--idle-timeout has no effect here"),

@@ -74,9 +74,9 @@ def test_a_cluster_is_not_resized_to_what_it_cannot_be() -> None:
         world=WorldName.CORES, num_executors=8, elastic=Elastic(initial_cores=4)
     )
     assert elastic.resized(12).elastic == elastic.elastic
-    with pytest.raises(ConfigError, match=r"^6 executors: 6 cores are not whole executors of 4 "):
+    with pytest.raises(ConfigError, match=r"^6 executors: 6 cores cannot be whole executors of 4 "):
         elastic.resized(6)
-    with pytest.raises(ConfigError, match=r"^1000000 executors: .* less than or equal to 65536"):
+    with pytest.raises(ConfigError, match=r"^1,000,000 executors: .* less than or equal to 65536"):
         SimulationConfig().resized(1_000_000)
 
 

@@ -202,9 +202,9 @@ def test_runs_of_a_batch_are_those_of_single_simulators_and_can_be_played_again(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_executors": 10}, "10 cores are not whole executors of 4 cores"),
+        ({"num_executors": 10}, "10 cores cannot be whole executors of 4 cores"),
         ({"num_executors": 8, "elastic": {"min_cores": 12}}, "cannot begin with 12"),
-        ({"num_executors": 8, "elastic": {"min_cores": 6}}, "6 cores are not whole executors"),
+        ({"num_executors": 8, "elastic": {"min_cores": 6}}, "6 cores cannot be whole executors"),
         ({"num_executors": 8, "world": "executors"}, "world of cores only"),
         ({"elastic": {"initial_cores": 4, "min_cores": 8}}, "fewer than the least"),
     ],

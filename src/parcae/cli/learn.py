@@ -134,8 +134,8 @@ def learn(
     )
     read = folder / WORKLOAD
     kept = (
-        f"nothing is learned yet; what was read is in {read}: name that file in place of the logs "
-        "to learn from it"
+        f"learning has not ended; what was read is in {read}: name that file in place of the logs "
+        "to learn again"
     )
     with naming_kept(read, kept):
         learned = learn_policy(

@@ -168,8 +168,10 @@ def print_fitted(table: Table) -> None:
     if Measurement.get(console, unbounded, table).maximum <= console.width:
         console.print(table)
         return
-    most = console.width // 4 if folds else _UNBOUNDED
-    widths = [_column_widths(column, most) for column in table.columns]
+    most = console.width // 4
+    widths = [
+        _column_widths(column, most, most if folds else _UNBOUNDED) for column in table.columns
+    ]
     title = table.title
     for numbers in _in_parts(table, [least for least, _ in widths], console.width):
         part = Table(title=title, show_header=table.show_header)
@@ -191,15 +193,15 @@ def print_fitted(table: Table) -> None:
         console.print(table.caption, style="table.caption")
 
 
-def _column_widths(column: Column, most: int) -> tuple[int, int]:
-    """The least characters of a column, in which its names have at most so many, and those in which
-    nothing is folded.
+def _column_widths(column: Column, most: int, most_of_name: int) -> tuple[int, int]:
+    """The least characters of a column, in which headings and names have at most so many, and those
+    in which nothing is folded.
     """
     texts = (column.header, *column.cells)
     head, *cells = (Text.from_markup(str(one), emoji=False).plain for one in texts)
     whole = max(map(cell_len, cells), default=0)
-    longest = whole if column.no_wrap else min(most, _longest_word(*cells))
-    least = max(longest, _longest_word(head))
+    longest = whole if column.no_wrap or whole <= most else min(most_of_name, _longest_word(*cells))
+    least = max(longest, min(most, _longest_word(head)))
     return least, max(least, whole if column.no_wrap else max(whole, cell_len(head)))
 
 

@@ -98,7 +98,7 @@ def _decima(checkpoint: Checkpoint, name: str, setting: PolicySetting) -> Decima
         raise FormatError(
             f"{name}: the network has one output for each of "
             f"{checkpoint.settings.get('num_levels')} limits, but a cluster of "
-            f"{config.total_executors} executors has {levels} limits; use a network with limits "
+            f"{config.size_text} has {levels} limits; use a network with limits "
             "as an input, which works for any number"
         )
     magnitudes = magnitudes_of(workload, config)

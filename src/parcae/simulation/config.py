@@ -210,8 +210,8 @@ class SimulationConfig(BaseModel):
         check_whole(self.num_executors, elastic.cores_per_executor)
         if elastic.first_cores > self.num_executors:
             raise ValueError(
-                f"an elastic cluster of at most {self.num_executors} cores cannot begin with "
-                f"{elastic.first_cores}"
+                f"an elastic cluster of at most {counted(self.num_executors, 'core')} cannot "
+                f"begin with {elastic.first_cores}"
             )
 
     @property
@@ -275,7 +275,7 @@ class SimulationConfig(BaseModel):
         """
         if num_executors < max(1, len(self.executor_classes)):
             raise ConfigError(
-                f"{num_executors} executors are too few for {len(self.executor_classes)} executor "
+                f"too few executors ({num_executors}) for {len(self.executor_classes)} executor "
                 "classes"
             )
         classes = _sized(self.executor_classes, num_executors) if self.executor_classes else ()
@@ -284,7 +284,8 @@ class SimulationConfig(BaseModel):
                 **{**dict(self), "num_executors": num_executors, "executor_classes": classes}
             )
         except ValidationError as error:
-            raise ConfigError(f"{num_executors} executors: {problem(error.errors()[0])}") from None
+            size = counted(num_executors, "executor")
+            raise ConfigError(f"{size}: {problem(error.errors()[0])}") from None
 
     def with_reference_semantics(self) -> SimulationConfig:
         """The same settings with the choices of Decima's public simulator.

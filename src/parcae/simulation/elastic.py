@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parcae.base.options import option
 from parcae.simulation.future import ELASTIC, ELASTIC_EXECUTOR, SLOT_CHANGE, Future
+from parcae.workloads.import_report import counted
 
 #: Largest time in ms that a setting may have: a day.
 _DAY_MS = 86_400_000
@@ -87,8 +88,8 @@ def check_whole(cores: int, cores_per_executor: int) -> None:
     """Check that cores are whole executors."""
     if cores % cores_per_executor:
         raise ValueError(
-            f"{cores} cores are not whole executors of {cores_per_executor} cores: choose a "
-            f"multiple of {cores_per_executor}, or other executors"
+            f"{counted(cores, 'core')} cannot be whole executors of {cores_per_executor} cores: "
+            f"choose a multiple of {cores_per_executor}, or other executors"
         )
 
 
