@@ -191,6 +191,36 @@ def test_a_file_switches_the_order_on_and_off_while_spark_runs(
     assert machine.complaints() == []
 
 
+def test_off_is_in_force_for_queries_that_run(
+    machine: Machine, policy: Path, tmp_path: Path
+) -> None:
+    control = tmp_path / "control.json"
+    control.write_text('{"mode": "on"}')
+    settings = {"spark_parcae_control": control, "spark_parcae_controlMs": 100}
+    with application(machine, policy, "local[1]", **settings) as queries:
+
+        def started(tasks: int) -> int:
+            """How many of a query's tasks have started."""
+            tracker = queries.context.statusTracker()
+            infos = map(tracker.getStageInfo, tracker.getActiveStageIds())
+            of = (info for info in infos if info and info.numTasks == tasks)
+            return sum(info.numActiveTasks + info.numCompletedTasks for info in of)
+
+        threads = []
+        for name, tasks in (("long", _LONG), ("smaller", _LONG // 2)):
+            threads.append(threading.Thread(target=queries.run, args=(name, tasks)))
+            threads[-1].start()
+            wait_until(lambda tasks=tasks: started(tasks) >= 3)
+        before = started(_LONG), started(_LONG // 2)
+        assert before[0] < 10
+        control.write_text('{"mode": "off"}')
+        wait_until(lambda: started(_LONG) >= before[0] + 5)
+        assert started(_LONG // 2) < before[1] + 10
+        for thread in threads:
+            thread.join(60)
+    assert machine.complaints() == []
+
+
 def _is_policy(seed: int, block: int) -> bool:
     """Whether a block is the policy's, by SplitMix64 of the seed and the pair."""
     mask = (1 << 64) - 1
