@@ -1,11 +1,12 @@
-"""Hold a randomised experiment against paired runs of a real Spark.
+"""Hold a randomised experiment, and the forecast of a log, against paired runs of a real Spark.
 
     python -m benchmarks.spark.experiment --seeds 6 --work spark-experiments
 
 Three kinds of queries arrive at random; their tasks sleep. A seed has three applications with the
 same arrivals and sleeps, which run side by side: under FAIR, under the plugin's order, and under an
 experiment of the plugin between both, in short blocks. The first two are the truth. Prints, for
-every seed, the ratio of their mean completion times, and the experiment's estimate.
+every seed, the ratio of their mean completion times, what `parcae forecast` says by the log under
+FAIR, and the experiment's estimate.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
 from parcae.evaluation.experiment import evaluate_experiment
+from parcae.evaluation.forecast import forecast
 from parcae.evaluation.statistics import with_interval
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
 from parcae.spark.launch import PluginSettings
+from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.workload import ArrivalProcess, RandomStreams, Workload, draw_sequence
 
@@ -96,7 +99,7 @@ class Measurement:
 def main(args: argparse.Namespace) -> None:
     """Measure, and print a row for every seed."""
     measurement = Measurement(args)
-    rows, held = [], 0
+    rows, held, missed = [], 0, []
     for seed in range(args.seed_start, args.seed_start + args.seeds):
         took = measurement.run(seed)
         truth = float(np.mean(took["policy"]) / np.mean(took["stock"]))
@@ -104,11 +107,19 @@ def main(args: argparse.Namespace) -> None:
         result = evaluate_experiment(run)
         ratio = result.effects["mean"].ratio
         held += ratio.low <= truth <= ratio.high
-        rows.append([str(seed), str(len(took["stock"])), f"{truth:.3f}", with_interval(ratio)])
+        logged = read_runs([measurement.log("stock", seed)], key=KEY)
+        foretold = forecast(logged, args.policy).all[1].ratio
+        missed.append(abs(foretold.mean - truth))
+        shown = (with_interval(one) for one in (foretold, ratio))
+        rows.append([str(seed), str(len(took["stock"])), f"{truth:.3f}", *shown])
         tell(" | ".join(rows[-1]))
     title = f"{args.policy} against FAIR on {args.cores} cores of a real Spark"
-    caption = f"the interval contains the ratio of the paired runs in {held} of {len(rows)}"
-    print_rows(title, ("seed", "queries", "paired runs", "experiment"), rows, 100, caption)
+    caption = (
+        f"the interval contains the ratio of the paired runs in {held} of {len(rows)}, "
+        f"the forecast is off by {np.mean(missed):.3f} on average, at most {max(missed):.3f}"
+    )
+    headings = ("seed", "queries", "paired runs", "forecast", "experiment")
+    print_rows(title, headings, rows, 110, caption)
 
 
 def parser() -> argparse.ArgumentParser:

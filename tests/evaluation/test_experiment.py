@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,10 @@ def test_a_job_has_the_arm_in_force_when_it_arrives(tmp_path: Path) -> None:
     )
     assert arms == [
         None,
-        Arm(0, True, 5_000, 4_997, _BLOCK_MS, 1_000),
-        Arm(1, True, 1_997, 8_000, _BLOCK_MS, 1_000),
+        Arm(0, True, 5_000, 4_997, _BLOCK_MS, 1_000, 7),
+        Arm(1, True, 1_997, 8_000, _BLOCK_MS, 1_000, 7),
         None,
-        Arm(3, True, 997, 9_000, _BLOCK_MS, 1_000),
+        Arm(3, True, 997, 9_000, _BLOCK_MS, 1_000, 7),
         None,
         None,
     ]
@@ -167,6 +168,7 @@ def test_what_does_not_count_is_counted() -> None:
         _job(-1, _arm(1, True), outcome=JobOutcome.UNFINISHED),
         _job(5_001, _arm(1, True)),
         _job(1_000, _arm(20, False)),  # no job of block 21
+        _job(1_000, replace(_arm(21, True), seed=1)),  # of another draw
     ]
     result = evaluate_experiment(_run([*pairs, *more]))
     assert (result.num_jobs, result.num_mixed, result.num_failed) == ((12, 13), (0, 1), (1, 0))

@@ -175,7 +175,7 @@ def evaluate_experiment(run: RecordedRun) -> ExperimentResult:
     ]
     failed = Counter(arm.is_policy for job, arm in in_time if job.outcome is JobOutcome.FAILED)
     done = _paired([one for one in in_time if one[0].outcome is JobOutcome.COMPLETED])
-    pairs = _codes([(arm.block_ms, arm.block // 2) for _, arm in done])
+    pairs = _codes([arm.pair for _, arm in done])
     num_pairs = int(pairs.max(initial=-1)) + 1
     last = tried[-1][1]
     if num_pairs < MIN_PAIRS:
@@ -222,8 +222,8 @@ def _lead_ms(tried: Sequence[tuple[RecordedJob, Arm]]) -> int:
 
 def _paired(jobs: list[tuple[RecordedJob, Arm]]) -> list[tuple[RecordedJob, Arm]]:
     """The jobs of pairs that have some in both blocks."""
-    blocks = {(arm.block_ms, arm.block) for _, arm in jobs}
-    return [one for one in jobs if (one[1].block_ms, one[1].block ^ 1) in blocks]
+    arms = {(*arm.pair, arm.is_policy) for _, arm in jobs}
+    return [(job, arm) for job, arm in jobs if (*arm.pair, not arm.is_policy) in arms]
 
 
 def _codes(values: Sequence[Any]) -> Int64Array:

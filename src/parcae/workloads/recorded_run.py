@@ -95,7 +95,7 @@ class Arm:
         is_policy: whether the policy's order applied, not Spark's own.
         since_ms: how long before the arrival the block began.
         left_ms: how long after the arrival it ended.
-        block_ms, washout_ms: the experiment's settings.
+        block_ms, washout_ms, seed: the experiment's settings.
     """
 
     block: int
@@ -104,6 +104,12 @@ class Arm:
     left_ms: int
     block_ms: int
     washout_ms: int
+    seed: int = 0
+
+    @property
+    def pair(self) -> tuple[int, int, int]:
+        """The pair of blocks, of which one is the policy's; another seed draws others."""
+        return self.block_ms, self.seed, self.block // 2
 
 
 @dataclass(frozen=True)

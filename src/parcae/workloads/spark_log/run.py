@@ -156,7 +156,7 @@ class _Schedule:
             return None
         is_policy = event.arm == _ARMS[0]
         since_ms, left_ms = time_ms - event.time_ms, until_ms - time_ms
-        return Arm(event.block, is_policy, since_ms, left_ms, event.block_ms, event.washout_ms)
+        return Arm(event.block, is_policy, since_ms, left_ms, *event[3:])
 
 
 def _job(
