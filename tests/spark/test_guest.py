@@ -132,8 +132,9 @@ def test_a_query_that_never_ran_is_sized_by_the_bytes_that_the_log_shows(
 ) -> None:
     trace, log = tmp_path / "trace.jsonl", tmp_path / "log"
     log.mkdir()
+    state = {"spark_parcae_state": tmp_path / "state.json", "spark_parcae_trace": trace}
     settings = {"spark_eventLog_enabled": "true", "spark_eventLog_dir": log.as_uri()}
-    with application(machine, policy, spark_parcae_trace=trace, **settings) as queries:
+    with application(machine, policy, **state, **settings) as queries:
         table = str(tmp_path / "table")
         rows = queries.session.range(100_000).selectExpr("id", "cast(id as int) x", "uuid() s")
         rows.write.parquet(table)
@@ -153,6 +154,14 @@ def test_a_query_that_never_ran_is_sized_by_the_bytes_that_the_log_shows(
     for columns in ("id, x, s", "x"):
         # Before five queries are known a core reads 20 MB a second.
         assert tiers[columns] == pytest.approx((read[columns] + OVERHEAD_BYTES) / 20e3)
+    before = len(machine.said())
+    with application(machine, policy, **state) as queries:
+        wait_until(lambda: bool(_new_lines(machine, before, "names of queries are known from")))
+        queries.session.read.parquet(table).createOrReplaceTempView("t")
+        queries.context.setLocalProperty("spark.parcae.jobKey", "x")
+        queries.session.sql("select sum(hash(x)) from t").collect()
+    lines = [job for text in trace.read_text().splitlines() for job in json.loads(text)["jobs"]]
+    assert ("x", "learned") in {(job.get("name"), job.get("known")) for job in lines}
     assert machine.complaints() == []
 
 

@@ -13,12 +13,15 @@ from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.spark_log.plan import bytes_of_row, plan_names
+from parcae.workloads.spark_log.state import write_state
 from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY
 from tests.spark import planning_cases
 from tests.spark.java import run_java
 from tests.spark.planning_cases import FIXTURE
+from tests.workloads.spark_log_builder import small_log
 
 #: Packages of Java that Spark's launchers open to it.
 _OPENED = (
@@ -186,3 +189,17 @@ def test_the_mode_follows_a_file_and_a_wrong_one_changes_nothing(
 ) -> None:
     said = run_java(class_path, "guest.ControlTest", tmp_path)
     assert "ok a file that comes, changes and is torn" in said
+
+
+def test_what_is_learned_is_kept_in_a_file_that_drivers_and_logs_share(
+    class_path: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_bytes(small_log(runs=12))
+    runs = read_runs([tmp_path / "log"]).runs
+    assert write_state(runs, tmp_path / "state.json") == 1
+    kept = json.loads((tmp_path / "state.json").read_text())["queries"]["report"]
+    assert kept["runs"] == [[1_000 * run + 150, 0, 150.0] for run in range(3, 12)]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    said = run_java(class_path, "guest.StateTest", folder, tmp_path / "state.json", "report", 150.0)
+    assert "ok a file of Python's" in said

@@ -143,7 +143,9 @@ def test_the_tab_shows_queries_in_order_and_escapes_names(machine: Machine, tmp_
             thread.join(60)
         events = machine.jvm.org.apache.spark.scheduler
         queries.context._jsc.sc().listenerBus().post(events.SparkListenerStageCompleted(None))
-        wait_until(lambda: "off, Spark schedules by itself: noting the end of a stage" in _page(queries))
+        wait_until(
+            lambda: "off, Spark schedules by itself: noting the end of a stage" in _page(queries)
+        )
     machine.forgive()
 
 

@@ -210,6 +210,8 @@ _TUNING_SHARE = 0.35
 _NUM_SELECTION = 100
 #: The workload, which the command writes beside the files of `learn`.
 WORKLOAD = "workload.parcae"
+#: What Spark's plugin knows of the logs' queries, which the command writes there, too.
+STATE = "state.json"
 #: The files that `learn` writes into its folder.
 _RULE = "tuned.safetensors"
 _EXPORTED = "policy.json"
@@ -310,7 +312,7 @@ def _remove_results(folder: Path) -> list[str]:
     Raises:
         OSError: a file cannot be removed.
     """
-    names = (_RULE, _POLICY, _EXPORTED, _COMPARISON, _REPORT, _SUMMARY)
+    names = (_RULE, _POLICY, _EXPORTED, STATE, _COMPARISON, _REPORT, _SUMMARY)
     removed = [name for name in names if (folder / name).is_file()]
     for name in removed:
         (folder / name).unlink()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from parcae.api.study import WORKLOAD, LearnRequest, LearnResult, default_arrivals
+from parcae.api.study import STATE, WORKLOAD, LearnRequest, LearnResult, default_arrivals
 from parcae.api.study import learn as learn_policy
 from parcae.base.errors import ConfigError, FormatError
 from parcae.base.extensions import require
@@ -37,7 +37,9 @@ from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.describe import CORES_IN_LOGS
 from parcae.workloads.import_report import TooManyBadRowsError, counted
+from parcae.workloads.spark_log.dag import JobRun
 from parcae.workloads.spark_log.event_log import read_runs
+from parcae.workloads.spark_log.state import write_state
 from parcae.workloads.tables import read_deadlines
 from parcae.workloads.workload import Workload
 
@@ -114,7 +116,7 @@ def learn(
     """
     config = cluster.config()
     _check(search, setting, config)
-    measured = _read(logs, key)
+    measured, runs = _read(logs, key)
     modelled = with_parallelism_model(measured, cluster.parallelism_model)
     cores = measured.provenance.get(CORES_IN_LOGS, "")
     if cores.isdecimal() and cluster.size is None and config.world is WorldName.CORES:
@@ -127,6 +129,8 @@ def learn(
             typer.echo(f"{folder}: removed the earlier results ({', '.join(removed)})", err=True)
         # Written before learning, so that an interrupted command need not read the logs again.
         write_workload(measured, folder / WORKLOAD)
+        if runs:
+            write_state(runs, folder / STATE)
         _print_scenario(scenario, folder)
 
     request = LearnRequest(
@@ -176,6 +180,8 @@ def _results(learned: LearnResult) -> str:
     if learned.exported is not None:
         exported = shlex.quote(str(learned.exported))
         lines.append(f"policy file for Spark's plugin: {learned.exported}")
+        if (state := learned.policy.with_name(STATE)).exists():
+            lines.append(f"sizes of the logs' queries for spark.parcae.state: {state}")
         lines.append(f"next: parcae spark doctor --policy {exported}")
     return "\n".join(lines)
 
@@ -211,10 +217,10 @@ def _is_workload(paths: list[str]) -> bool:
     return len(paths) == 1 and paths[0].endswith(".parcae")
 
 
-def _read(paths: list[str], key: str | None) -> Workload:
-    """The recurring jobs of logs, or of a workload file."""
+def _read(paths: list[str], key: str | None) -> tuple[Workload, list[JobRun]]:
+    """The recurring jobs of logs and their runs, or the jobs of a workload file."""
     if _is_workload(paths):
-        return read_workload(Path(paths[0]))
+        return read_workload(Path(paths[0])), []
     try:
         with counting("reading") as progress:
             logged = read_runs(paths, key=key, progress=progress)
@@ -227,4 +233,4 @@ def _read(paths: list[str], key: str | None) -> Workload:
         ) from error
     workload, report = logged.workload()
     print_reading(report)
-    return workload
+    return workload, logged.runs

@@ -49,6 +49,7 @@ from parcae.workloads.spark_log.naming import (
     submission_ms,
     user_of,
 )
+from parcae.workloads.spark_log.plan import NAME_PROPERTY
 
 #: Stages submitted within this time of each other are assumed to wait for the same event.
 TOGETHER_MS = 50
@@ -118,6 +119,8 @@ class JobRun:
     pause_ms: int = -1
     task_ms: int = 0
     scan_bytes: float = 0.0
+    #: Under which Spark's plugin knows it: what a user calls it, and its plans; outside SQL `name`.
+    names: tuple[str, ...] = ()
 
 
 def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
@@ -346,7 +349,15 @@ def _job_run(
         application.slots,
         waits_with=callers_of(group, log),
         scan_bytes=application.scan_bytes(group.executions),
+        names=_plugin_names(name, group),
     )
+
+
+def _plugin_names(name: str, group: JobGroup) -> tuple[str, ...]:
+    given = (job.properties.get(NAME_PROPERTY) for job in group.jobs[:1])
+    plans = (one.plan_names for one in group.executions if one.plan_names)
+    of_plans = [label for one in plans for label in (one.plan, one.shape)]
+    return tuple(filter(None, dict.fromkeys([*given, *(of_plans or [name])])))  # type: ignore[arg-type]
 
 
 def _gap_ms(submitted_ms: int, arrival_ms: int, parents_ended_ms: list[int]) -> int:

@@ -5,10 +5,6 @@ import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
-import java.io.InputStream;
-import java.net.URI;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
@@ -136,7 +132,7 @@ final class Control {
   /** Reads the file, and hands over what is new in it. */
   private void follow(Handler handler) {
     try {
-      byte[] read = read();
+      byte[] read = new SharedFile(file, hadoop).read(MOST_BYTES);
       if (!Arrays.equals(read, content)) {
         content = read;
         JsonNode root = understand(read);
@@ -172,22 +168,6 @@ final class Control {
     if (!what.equals(problem)) {
       problem = what;
       LOG.warn("parcae: {}: nothing changes", what.replaceAll("\\s+", " "));
-    }
-  }
-
-  private byte[] read() throws IOException {
-    String scheme = URI.create(file.replace(" ", "%20")).getScheme();
-    if (scheme == null) {
-      // Hadoop's local files have check sums beside them, which other programs do not write.
-      return first(Files.newInputStream(Path.of(file)));
-    }
-    org.apache.hadoop.fs.Path path = new org.apache.hadoop.fs.Path(file);
-    return first(path.getFileSystem(hadoop).open(path));
-  }
-
-  private static byte[] first(InputStream stream) throws IOException {
-    try (InputStream opened = stream) {
-      return opened.readNBytes(MOST_BYTES);
     }
   }
 

@@ -97,7 +97,9 @@ abstract class Following<Q extends Following.OpenQuery> implements Follower {
     String key = partOf.getOrDefault(execution, execution);
     Q query = queries.get(key);
     if (query != null) {
+      changes();
       reads(query, bytesOf(key));
+      changed(query);
     }
   }
 

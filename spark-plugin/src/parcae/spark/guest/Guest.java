@@ -49,6 +49,7 @@ public final class Guest implements DriverPlugin {
   private SparkContext context;
   private Policy policy;
   private Planning planning;
+  private State state; // null without planning
   private Trace trace;
   private LinkSettings service;
   private Picture picture;
@@ -97,6 +98,7 @@ public final class Guest implements DriverPlugin {
       sparkContext.listenerBus().addToQueue(listener, QUEUE);
       if (planning != null) {
         planning.start();
+        state.start();
       }
       control.limiting(this::setMaxOpen).start(this::take);
     });
@@ -133,6 +135,7 @@ public final class Guest implements DriverPlugin {
     }
     if (planning != null) {
       planning.stop();
+      state.stop();
     }
     admission.stop();
     if (link != null) {
@@ -163,6 +166,7 @@ public final class Guest implements DriverPlugin {
       Planner planner = new Planner(policy, Guest::nowMs, System::currentTimeMillis, weights)
           .watchedBy(metrics::ended);
       planning = new Planning(this, planner, trace, metrics);
+      state = new State(conf, context.hadoopConfiguration(), planner.learned());
       followers.add(planning);
     }
     return followers;

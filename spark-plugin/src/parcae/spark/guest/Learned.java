@@ -5,12 +5,14 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.SortedMap;
+import java.util.TreeMap;
 import java.util.function.ToDoubleFunction;
 
 /**
  * What is known of queries from their runs: a query that ran before, also at another scale of its
  * tables, is estimated by its runs, and any other by the bytes that it reads. The latter is
- * `parcae.workloads.guess` in Java.
+ * `parcae.workloads.guess` in Java. Several threads may use it.
  */
 final class Learned {
   static final int MAX_RUNS = 9;
@@ -22,6 +24,11 @@ final class Learned {
   /** Until so many are known, a core takes so many ms for a byte: 20 MB a second. */
   private static final double ASSUMED_MS = 5e-5;
   private static final double LEAST_VARIANCE = 1e-9;
+  /** The newest run last; the rest makes the order the same in every driver. */
+  private static final Comparator<Run> ORDER = Comparator
+      .comparingLong((Run run) -> run.endedMs)
+      .thenComparingDouble(run -> run.workMs)
+      .thenComparingDouble(run -> run.bytes);
 
   // In order of access: the name that was unused for longest is dropped first.
   private final Map<String, Known> byName = new LinkedHashMap<>(16, 0.75f, true) {
@@ -44,12 +51,39 @@ final class Learned {
       this.bytes = bytes;
       this.workMs = workMs;
     }
+
+    @Override
+    public boolean equals(Object other) {
+      return other instanceof Run && ORDER.compare(this, (Run) other) == 0;
+    }
+
+    @Override
+    public int hashCode() {
+      return Long.hashCode(endedMs);
+    }
   }
 
   /** The latest runs of one name, the newest last, and the stages of the newest. */
   static final class Known {
     final List<Run> runs = new ArrayList<>();
     Profile stages;
+
+    /** Adds a run that it does not have yet; returns whether it is the newest now. */
+    private boolean add(Run run) {
+      if (runs.stream().anyMatch(run::equals)) {
+        return false;
+      }
+      runs.add(run);
+      runs.sort(ORDER);
+      if (runs.size() > MAX_RUNS) {
+        runs.remove(0);
+      }
+      return runs.get(runs.size() - 1) == run;
+    }
+
+    private long endedMs() {
+      return runs.get(runs.size() - 1).endedMs;
+    }
 
     /** The median of an amount over the runs. */
     double median(ToDoubleFunction<Run> amount) {
@@ -60,17 +94,38 @@ final class Learned {
   }
 
   /** Adds a run that succeeded. */
-  void observe(String name, Profile stages, Run run) {
+  synchronized void observe(String name, Profile stages, Run run) {
     Known known = byName.computeIfAbsent(name, key -> new Known());
-    known.runs.add(run);
-    known.runs.sort(Comparator.comparingLong(each -> each.endedMs));
-    if (known.runs.get(known.runs.size() - 1) == run) {
+    if (known.add(run)) {
       known.stages = stages;
     }
-    if (known.runs.size() > MAX_RUNS) {
-      known.runs.remove(0);
-    }
     line = null;
+  }
+
+  /** Adds what another driver knows of a name: the newest runs of both remain. */
+  synchronized void merge(String name, Known other) {
+    other.runs.forEach(run -> observe(name, other.stages, run));
+  }
+
+  /** What is known of the names that ran last, up to so many stages in all; in order of names. */
+  synchronized SortedMap<String, Known> newest(int mostStages) {
+    List<Map.Entry<String, Known>> all = new ArrayList<>(byName.entrySet());
+    all.sort(Comparator
+        .comparingLong((Map.Entry<String, Known> each) -> -each.getValue().endedMs())
+        .thenComparing(Map.Entry::getKey));
+    SortedMap<String, Known> found = new TreeMap<>();
+    int stages = 0;
+    for (Map.Entry<String, Known> each : all) {
+      stages += each.getValue().stages.stages.size();
+      if (stages > mostStages) {
+        break;
+      }
+      Known copy = new Known();
+      copy.runs.addAll(each.getValue().runs);
+      copy.stages = each.getValue().stages;
+      found.put(each.getKey(), copy);
+    }
+    return found;
   }
 
   /**
@@ -79,7 +134,7 @@ final class Learned {
    * @param bytes what the query reads; 0: not known
    * @return null without a run
    */
-  Profile find(String name, double bytes) {
+  synchronized Profile find(String name, double bytes) {
     Known known = byName.get(name);
     return known == null
         ? null
@@ -94,7 +149,7 @@ final class Learned {
   }
 
   /** The work of a query that never ran, in ms of a core, by the bytes that it reads (above 0). */
-  double priorMs(double bytes) {
+  synchronized double priorMs(double bytes) {
     if (line == null) {
       line = fitted();
     }

@@ -210,6 +210,11 @@ final class Planner extends Following<Query> {
     }
   }
 
+  /** What was learned of queries that ended. */
+  Learned learned() {
+    return learned;
+  }
+
   /** The present, in ms; it never runs backwards. */
   long clockMs() {
     return clock.getAsLong();

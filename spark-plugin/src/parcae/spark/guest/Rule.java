@@ -205,6 +205,10 @@ final class Rule {
     facts.factor = Estimates.correction(query);
     facts.leftMs = Math.max(facts.leftMs * facts.factor, Estimates.LEAST_SHARE * tookMs);
     facts.totalMs *= facts.factor;
+    if (query.priorMs > 0) { // its stages come to light one by one
+      facts.leftMs = Estimates.remainingMs(query);
+      facts.totalMs = facts.leftMs + tookMs;
+    }
     facts.pathMs *= facts.factor;
     facts.surprise = facts.finished > 0 ? surprise(tookMs, expectedMs) : 0;
     return facts;

@@ -17,9 +17,10 @@ import scala.collection.Iterator;
 
 /**
  * The bytes that the scans of open SQL executions read: those of their files, times the share of
- * the columns that each reads, threefold if the execution writes rows. The driver tells the bytes of a scan's files when it has listed
- * them; until then they are what the planned relation has, or what an earlier scan of the table
- * read. They equal the `scan_bytes` that the importer of event logs finds.
+ * the columns that each reads, threefold if the execution writes rows. The driver tells the bytes
+ * of a scan's files when it has listed them; until then they are what the planned relation has, or
+ * what an earlier scan of the table read. They equal the `scan_bytes` that the importer of event
+ * logs finds.
  */
 final class Scans {
   private static final String BYTES_OF_FILES = "size of files read";
