@@ -107,6 +107,9 @@ def test_a_job_gains_or_loses_only_if_the_interval_says_so() -> None:
         (Estimate(1.1, 1.01, 1.3), "loses"),
         (Estimate(0.9, 0.8, 1.01), "unclear"),
         (Estimate(0.9, math.nan, math.nan), "unclear"),
+        (Estimate(0.99, 0.97, 1.01), "unclear"),
+        (Estimate(0.985, 0.97, 0.999), "same"),
+        (Estimate(1.0, 0.99, 1.01), "same"),
     ):
         assert replace(group, ratio=ratio).verdict == verdict
 
@@ -126,7 +129,7 @@ def test_an_order_of_equal_jobs_is_no_gain_or_loss_by_rounding(unit_ms: int) -> 
     times = (unit_ms, 2 * unit_ms, 3 * unit_ms)
     _, etl = _groups(*[run_of(("etl",) * 3, times, times[::-1])] * 8)["etl"]
     assert etl.ratio == Estimate(1.0, 1.0, 1.0)
-    assert etl.verdict == "unclear"
+    assert etl.verdict == "same"
 
 
 def test_jobs_are_grouped_by_pool() -> None:

@@ -319,7 +319,8 @@ class ClusterWorld(ComparedWorld):
             return ""
         jobs = by_group(comparison.jobs, "job", [column])
         counts = Counter(job.verdict for job in jobs if job.column == column)
-        rest = "; for the others the runs cannot tell" if counts["unclear"] else ""
+        unclear = f"{counts['unclear']:,}" if counts["same"] else "the others"
+        rest = f"; for {unclear} the runs cannot tell" if counts["unclear"] else ""
         return (
             f"Of {counts.total():,} recurring jobs, {counts['gains']:,} gain and "
             f"{counts['loses']:,} lose under {comparison.policies[column].name}{rest}."

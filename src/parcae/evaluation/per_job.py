@@ -171,7 +171,7 @@ def recurring_table(comparison: Comparison) -> pl.DataFrame:
         sd_over_seeds_s: standard deviation over seeds of a seed's mean JCT; null for one seed.
         ratio_to_first, ratio_low, ratio_high: mean JCT / that under the first policy, paired by
             seed, with its 95% interval; null where it is unknown.
-        verdict: "gains", "loses" or "unclear"; see `parcae.evaluation.who_pays.Group.verdict`.
+        verdict: "gains", "loses", "same" or "unclear"; see `who_pays.Group.verdict`.
         deadline_s, missed_share, tardiness_s: only with deadlines: the deadline after arrival, the
             share of the occurrences that miss it, and their mean time beyond it; null for a job
             without one.

@@ -21,6 +21,7 @@ from parcae.base.texts import MS_PER_S
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
+    NO_MATTER,
     RESAMPLE_SEED,
     UNKNOWN,
     Estimate,
@@ -303,6 +304,8 @@ class Group:
     @property
     def verdict(self) -> str:
         """It "gains" or "loses"; "same": too little to matter, "unclear": it may be chance."""
+        if all(abs(end - 1) < NO_MATTER for end in (self.ratio.low, self.ratio.high)):
+            return "same"
         if not (self.ratio.high < 1 or self.ratio.low > 1):
             return "unclear"
         if is_no_matter(self.ratio):
