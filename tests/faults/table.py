@@ -351,8 +351,8 @@ FAULTS = (
     Fault(
         "one-connection-too-many",
         "service",
-        "if len(self._connections) >= self.config.max_connections:",
-        "if len(self._connections) > self.config.max_connections:",
+        "if self.server.num_welcomed >= self.server.most_welcomed:",
+        "if self.server.num_welcomed > self.server.most_welcomed:",
         "service/test_server.py -k one_client_too_many",
     ),
     Fault(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import shutil
 import socket
 import struct
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parcae.base.errors import ProtocolError
 from parcae.service import mirror, protocol
-from parcae.service import protocol as yielding
+from parcae.service import turns as yielding
 from parcae.service.admin import Admin, Board
 from parcae.service.client import Client
 from parcae.service.protocol import (
+    Bye,
     ClientMessage,
     Error,
     Events,
@@ -32,7 +35,7 @@ from parcae.service.protocol import (
     decode_client_message,
     encode,
 )
-from parcae.service.record import Recorder
+from parcae.service.record import Recorder, read_recording
 from parcae.service.server import Server, ServerConfig
 from parcae.service.session import Session, Watcher
 from parcae.service.sharing import Sharing
@@ -165,19 +168,56 @@ def test_a_watcher_that_fails_ends_no_session() -> None:
     assert service.watchers == []
 
 
-def test_a_recording_whose_folder_is_removed_ends_no_session(tmp_path: Path) -> None:
+def test_a_recording_whose_folder_is_removed_begins_again_in_a_new_one(tmp_path: Path) -> None:
+    folder = tmp_path / "records"
     service = service_of()
-    service.watchers.append(Recorder(tmp_path / "records", max_file_bytes=500))
+    recorder = Recorder(folder, max_file_bytes=500)
+    service.watchers.append(recorder)
     app = Speaker(service)
     app.state(4, job_of("a", (3, ())))
-    shutil.rmtree(tmp_path / "records")
+    shutil.rmtree(folder)
     for clock_ms in range(1, 20):
         assert isinstance(app.events(clock_ms), OrdersMessage)
-    assert not service.watchers  # the recording has ended
+    folder.mkdir()
+    app.state(4, job_of("a", (3, ())), clock_ms=20)
+    assert isinstance(app.events(21), OrdersMessage)
+    recorder.close()
+    assert list(folder.iterdir())
+
+
+def test_a_recording_goes_on_when_there_are_file_descriptors_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = service_of()
+    recorder = Recorder(tmp_path, max_file_bytes=500)
+    service.watchers.append(recorder)
+    app, late = Speaker(service), Speaker(service, "late")
+    app.state(4, job_of("a", (3, ())))
+    open_file = Path.open
+
+    def refuse(path: Path, *given: Any, **named: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    for clock_ms in range(1, 20):
+        app.events(clock_ms)
+    late.state(4, job_of("b", (3, ())))
+    monkeypatch.setattr(Path, "open", open_file)
+    late.state(4, job_of("b", (3, ())), clock_ms=5)
+    for clock_ms in range(20, 30):
+        app.events(clock_ms)
+    recorder.close()
+    requests = dict[str, int]()
+    for path in sorted(tmp_path.iterdir()):
+        for line in read_recording(path).lines:
+            if line.sender == "client" and line.message["type"] in ("state", "events"):
+                requests[line.application] = requests.get(line.application, 0) + 1
+    assert requests == {"app": 30, "late": 1}
 
 
 def test_a_clock_in_microseconds_stops_the_clock_of_no_other_application() -> None:
-    service = service_of(sharing=Sharing(num_cores=4))
+    now_s = [0.0]
+    service = service_of(sharing=Sharing(num_cores=4), now_s=lambda: now_s[0])
     app = Speaker(service, "milliseconds")
     app.state(4, clock_ms=_DAY_MS)
     strange = Speaker(service, "microseconds")
@@ -185,13 +225,31 @@ def test_a_clock_in_microseconds_stops_the_clock_of_no_other_application() -> No
     mirror = service.mirror_of("")
     assert mirror.clock_ms == _DAY_MS  # its clock counts on from that of the cluster
     strange.events(1_000 * (_DAY_MS + 90_000))
-    ahead_ms = mirror.clock_ms
-    assert ahead_ms > _DAY_MS + 60_000
-    job = job_of("m", (9, ()), arrival_ms=_DAY_MS + 1)
-    assert isinstance(app.events(_DAY_MS + 1, JobArrived(job=job)), OrdersMessage)
-    app.events(_DAY_MS + 501)
-    assert mirror.clock_ms == ahead_ms + 500
-    assert mirror.jobs["milliseconds", "m"].arrival_ms == ahead_ms
+    assert mirror.clock_ms == _DAY_MS + 60_000
+    now_s[0] = 0.5
+    job = job_of("m", (9, ()), arrival_ms=_DAY_MS + 501)
+    assert isinstance(app.events(_DAY_MS + 501, JobArrived(job=job)), OrdersMessage)
+    assert mirror.jobs["milliseconds", "m"].arrival_ms == _DAY_MS + 501
+    strange.events(1_000 * (_DAY_MS + 90_500))
+    assert mirror.clock_ms == _DAY_MS + 60_500
+
+
+def test_a_clock_that_creeps_ahead_moves_that_of_the_cluster_by_a_minute_at_most() -> None:
+    now_s = [0.0]
+    service = service_of(sharing=Sharing(num_cores=4), now_s=lambda: now_s[0])
+    app, creeping = Speaker(service, "app"), Speaker(service, "creeping")
+    app.state(4, job_of("a", (9, ())), clock_ms=1_000)
+    creeping.state(4, clock_ms=1_000)
+    for number in range(1, 201):
+        now_s[0] += 0.01
+        reply = creeping.events(1_000 + 59_000 * number)
+        assert isinstance(reply, OrdersMessage)
+        assert isinstance(app.events(1_000 + 10 * number), OrdersMessage)
+    assert service.mirror_of("").clock_ms == 1_000 + 2_000 + 60_000
+    # The clock of an application that is alone is the cluster's.
+    creeping.wire.ask(Bye())
+    app.events(10_000_000)
+    assert service.mirror_of("").clock_ms == 10_000_000
 
 
 class _Threads(Watcher):
@@ -219,7 +277,7 @@ def test_a_large_message_is_handled_beside_the_event_loop() -> None:
         assert len(orders.jobs) == 400
         assert client.ask(Ping(seq=2)) == Pong(seq=2)
     assert [name.startswith("parcae-heavy") for name in threads.names] == [True]
-    assert yielding._turn.loop is None
+    assert yielding._turn.turns is None
 
 
 class _Busy(Watcher):
@@ -305,3 +363,23 @@ def test_who_looks_at_a_cluster_does_not_wait_for_a_heavy_message() -> None:
         assert board.snapshot()["clusters"][0] is before
     app.events(1, JobArrived(job=job_of("b", (3, ()))))
     assert board.snapshot()["clusters"][0]["num_jobs"] == 2
+
+
+def test_the_page_shows_the_clusters_with_most_jobs_and_the_others_in_one() -> None:
+    service = service_of()
+    board = Board(service)
+    service.watchers.append(board)
+    apps = [Speaker(service, f"app {number}") for number in range(30)]
+    for number, app in enumerate(apps):
+        app.state(2, *(job_of(f"j{n}", (3, ())) for n in range(number + 1)))
+        app.events(1, began("j0", 0, 2))
+    for second in range(5):
+        board._sampled_s -= 2.0
+        apps[second].events(2)
+    *shown, others = board.snapshot()["clusters"]
+    assert [one["name"] for one in shown] == [f"app {number}" for number in range(10, 30)]
+    assert [len(one["jobs"]) for one in shown] == [10] * 20
+    assert sum(one["num_jobs"] for one in shown) == sum(range(11, 31))
+    assert others["name"] == "10 other applications"
+    assert (others["num_jobs"], others["cores"], others["busy"]) == (sum(range(1, 11)), 20, 20)
+    assert set(board._history) == {one["name"] for one in shown}

@@ -12,10 +12,12 @@ from parcae.base.errors import ConfigError, FormatError
 from parcae.service import learned as learned_module
 from parcae.service import serve as serving
 from parcae.service.client import Client
+from parcae.service.jobs import DurationModel
 from parcae.service.learned import (
     LearnedDurations,
     LearnedFile,
     LearnedValues,
+    OwnDurations,
     read_learned,
     write_learned,
 )
@@ -23,7 +25,7 @@ from parcae.service.protocol import Events, Hello, JobArrived, StateMessage
 from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.archive import load_workload
 from tests.service.running import stopped_when
-from tests.service.speaking import began, ended, job_of
+from tests.service.speaking import began, ended, job_of, stages_of
 
 
 def test_the_mean_of_tasks_and_of_the_last_five_runs_is_kept() -> None:
@@ -47,7 +49,7 @@ def test_a_mean_follows_what_is_new() -> None:
 
 
 def test_what_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learned_module, "_MAX_STAGES", 2)
+    monkeypatch.setattr(LearnedDurations, "most", 2)
     learned = LearnedDurations()
     for name in ("a", "b", "a", "c"):
         learned.add_tasks(name, 0, 1, 5)
@@ -70,10 +72,69 @@ def test_a_file_holds_it_all(tmp_path: Path) -> None:
 def test_the_mean_of_all_tasks_is_kept_too() -> None:
     learned = LearnedDurations()
     learned.add_tasks("a", 0, 1, 1_000)
-    learned.add_any_tasks(4, 400)
+    learned.add_any_tasks(40, 4_000)
+    assert learned.any_task_ms == 0.0
+    learned.add_any_tasks(10, 1_000)
     restored = LearnedDurations()
     restored.restore(LearnedValues(**learned.dump()))
-    assert (restored.num_any_tasks, restored.any_task_ms) == (4, 100.0)
+    assert restored.any_task_ms == 100.0
+
+
+_ABSURD_MS = 10**10
+
+
+def _taught(model: DurationModel, application: str, task_ms: int, num_stages: int = 1) -> None:
+    """Let an application learn from a run of a job, and from a hundred other tasks."""
+    recurring = model.look_up(application, ("nightly",), stages_of((1, ())))
+    for position in range(num_stages):
+        model.tasks_finished(recurring, position, 1, task_ms)
+    model.job_finished(recurring, task_ms)
+    own = model.own(application)
+    own.add_any_tasks(100, 100 * task_ms)
+
+
+def _guesses(model: DurationModel, application: str) -> tuple[float, float, float]:
+    """What an application is told of a known stage, of a known run and of an unknown job."""
+    stages = stages_of((1, ()))
+    known = model.look_up(application, ("nightly",), stages)
+    unknown = model.look_up(application, ("never seen",), stages)
+    (task_ms,) = model.durations(known, stages)
+    tasks, hidden_ms = model.hidden_stage(known, 0.0)
+    return task_ms, tasks * hidden_ms, unknown.guess_ms
+
+
+def test_what_one_application_learned_is_used_for_itself_alone() -> None:
+    model = DurationModel(None)
+    before = _guesses(model, "other")
+    _taught(model, "absurd", _ABSURD_MS)
+    assert _guesses(model, "other") == before
+    assert _guesses(model, "absurd") == (_ABSURD_MS, _ABSURD_MS, _ABSURD_MS)
+
+
+def test_what_two_applications_learned_alike_is_known_to_all_whatever_a_third_says() -> None:
+    model = DurationModel(None)
+    _taught(model, "one", 100)
+    _taught(model, "absurd", _ABSURD_MS)
+    _taught(model, "two", 140)
+    assert _guesses(model, "other") == (120.0, 120.0, 120.0)
+    for number in range(5):
+        model.forget("absurd")
+        _taught(model, "absurd", _ABSURD_MS + number)
+    assert _guesses(model, "other") == (120.0, 120.0, 120.0)
+    assert _guesses(model, "two") == (140.0, 140.0, 140.0)
+
+
+def test_many_stages_of_one_application_displace_nothing_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LearnedDurations, "most", 50)
+    monkeypatch.setattr(OwnDurations, "most", 10)
+    model = DurationModel(None)
+    _taught(model, "one", 100)
+    _taught(model, "two", 100)
+    _taught(model, "absurd", _ABSURD_MS, num_stages=500)
+    assert _guesses(model, "other") == (100.0, 100.0, 100.0)
+    assert model.own("absurd").num_bytes <= 20 * learned_module._VALUE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -144,7 +205,7 @@ def test_a_service_remembers_what_another_learned(
 ) -> None:
     path = tmp_path / "learned.json"
     monkeypatch.setattr(serving, "_SAVE_EVERY_S", 0.05)
-    for task_ms, mean in ((40, 40.0), (50, 45.0)):
+    for all_ms in ((40, 50), (900,)):
         settings = ServeSettings(
             policy="fair", port=0, admin_port=None, num_cores=2, learned=path, for_s=60.0
         )
@@ -153,25 +214,27 @@ def test_a_service_remembers_what_another_learned(
         def on_ready(
             port: int,
             admin_port: int | None,
-            task_ms: int = task_ms,
+            all_ms: tuple[int, ...] = all_ms,
             talks: list[threading.Thread] = talks,
         ) -> None:
-            talks.append(threading.Thread(target=_run_one_task, args=(port, task_ms)))
-            talks[0].start()
+            talk = threading.Thread(target=_run_tasks, args=(port, all_ms))
+            talk.start()
+            talks.append(talk)
 
         def has_talked(talks: list[threading.Thread] = talks) -> bool:
             return bool(talks) and not talks[0].is_alive()
 
         with stopped_when(has_talked):
             serve(settings, load_workload("toy"), on_ready)
-        assert read_learned(path).task_ms("nightly", 0) == mean
+        assert read_learned(path).task_ms("nightly", 0) == 45.0
 
 
-def _run_one_task(port: int, task_ms: int) -> None:
-    """Tell the service at the port of a job whose only finished task took so long."""
-    with Client("127.0.0.1", port) as client:
-        client.greet(Hello(protocol=2, application_id="app"))
-        client.orders(StateMessage(seq=1, clock_ms=0, cores=2, jobs=()))
-        arrived = JobArrived(job=job_of("a", (2, ()), name="nightly"))
-        done = ended("a", 0, 1, task_ms)
-        client.orders(Events(seq=2, clock_ms=50, events=(arrived, began("a", 0), done)))
+def _run_tasks(port: int, all_ms: tuple[int, ...]) -> None:
+    """Let applications tell the service of a job whose only finished task took so long."""
+    for number, task_ms in enumerate(all_ms):
+        with Client("127.0.0.1", port) as client:
+            client.greet(Hello(protocol=2, application_id=f"app {number}"))
+            client.orders(StateMessage(seq=1, clock_ms=0, cores=2, jobs=()))
+            arrived = JobArrived(job=job_of("a", (2, ()), name="nightly"))
+            done = ended("a", 0, 1, task_ms)
+            client.orders(Events(seq=2, clock_ms=50, events=(arrived, began("a", 0), done)))

@@ -324,7 +324,7 @@ def toy() -> Workload:
 def test_the_first_name_that_the_profile_knows_counts(toy: Workload) -> None:
     duration_model = DurationModel(toy)
     message = job_of("a", (4, ()), (1, (0,)))
-    known = duration_model.look_up(("unknown", "short", "long"), message.stages)
+    known = duration_model.look_up("app", ("unknown", "short", "long"), message.stages)
     rows = duration_model.rows(message, known)
     assert rows.profile == 0
     assert rows.specs.task_ms.tolist() == [100.0, 50.0]
@@ -381,11 +381,11 @@ def test_unknown_jobs_are_guessed_by_their_bytes_as_in_the_simulator() -> None:
     guesses = guess_task_ms(Workload("all", tuple(jobs)))
     duration_model = DurationModel(Workload("others", tuple(jobs[1:])))
     stage = StageMessage(stage_id=0, tasks=5, input_bytes=round(5 * float(sizes[0])))
-    assert duration_model.look_up(("unknown",), (stage,)).guess_ms == pytest.approx(
+    assert duration_model.look_up("app", ("unknown",), (stage,)).guess_ms == pytest.approx(
         guesses[0], rel=1e-6
     )
     nothing = StageMessage(stage_id=0, tasks=5)
-    assert duration_model.look_up((), (nothing,)).guess_ms == pytest.approx(
+    assert duration_model.look_up("app", (), (nothing,)).guess_ms == pytest.approx(
         duration_model.typical_task_ms
     )
 

@@ -27,7 +27,7 @@ def test_a_live_job_gets_the_durations_of_the_variant_with_its_stages(
 ) -> None:
     model = DurationModel(_WORKLOAD)
     job = job_of("live", (tasks, ()), name="etl")
-    recurring = model.look_up(job.names, job.stages)
+    recurring = model.look_up("app", job.names, job.stages)
     found = model.rows(job, recurring)
     assert (found.profile, found.specs.task_ms.tolist()) == (row, [task_ms])
     # Until its stages are known, it is expected to be as large as its runs were on average.
@@ -41,13 +41,13 @@ def test_a_live_job_with_other_stages_is_the_usual_job_of_its_name(is_open: bool
     model = DurationModel(_WORKLOAD)
     for name, profile in (("etl", 1), ("report (2)", 2), ("new", NO_PROFILE)):
         job = job_of("live", (3, ()), (5, (0,)), name=name, is_open=is_open)
-        assert model.rows(job, model.look_up(job.names, job.stages)).profile == profile
+        assert model.rows(job, model.look_up("app", job.names, job.stages)).profile == profile
 
 
 def test_jobs_without_weight_have_a_mean_too() -> None:
     model = DurationModel(Workload("w", _JOBS, (0.0, 0.0, 1.0)))
     job = job_of("live", (1, ()), name="etl")
-    tasks_left, left_ms = model.hidden_stage(model.look_up(job.names, job.stages), 0.0)
+    tasks_left, left_ms = model.hidden_stage(model.look_up("app", job.names, job.stages), 0.0)
     assert tasks_left * left_ms == pytest.approx((10 + 100_000) / 2)
 
 
@@ -56,19 +56,19 @@ def test_unlike_jobs_of_one_call_site_learn_durations_of_their_own() -> None:
     small = job_of("a", (2, ()), name="collect at x.py:10")
     large = job_of("b", (200, ()), (10, (0,)), name="collect at x.py:10")
     for job, task_ms in ((small, 10), (large, 1_000)):
-        recurring = model.look_up(job.names, job.stages)
+        recurring = model.look_up("app", job.names, job.stages)
         num_tasks = sum(stage.tasks for stage in job.stages)
         for position, stage in enumerate(job.stages):
             model.tasks_finished(recurring, position, stage.tasks, stage.tasks * task_ms)
         model.job_finished(recurring, num_tasks * task_ms)
     for job, task_ms, work_ms in ((small, 10.0, 20.0), (large, 1_000.0, 210_000.0)):
-        recurring = model.look_up(job.names, job.stages)
+        recurring = model.look_up("app", job.names, job.stages)
         assert set(model.durations(recurring, job.stages)) == {task_ms}
         tasks_left, left_ms = model.hidden_stage(recurring, 0.0)
         assert tasks_left * left_ms == pytest.approx(work_ms)
     # A job unlike both gets what is known of the name.
     other = job_of("c", (50, ()), name="collect at x.py:10")
-    recurring = model.look_up(other.names, other.stages)
+    recurring = model.look_up("app", other.names, other.stages)
     assert model.durations(recurring, other.stages) == [pytest.approx(200_020 / 202)]
 
 

@@ -178,9 +178,9 @@ def test_a_client_that_does_not_read_is_dropped_and_disturbs_no_other_client(sta
     with Client("127.0.0.1", server.port) as client:
         client.greet(_hello())
         client.socket.settimeout(120)
-        (connection,) = server._connections.values()
+        (connection,) = server._connections
         # The kernel would keep megabytes of answers.
-        connection.writer.get_extra_info("socket").setsockopt(
+        connection.transport.get_extra_info("socket").setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096
         )
         flood = frame(b'{"type":"ping","seq":1}') * 10_000

@@ -7,6 +7,7 @@ tunnel.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
 import time
 from collections import deque
@@ -39,7 +40,9 @@ _NUM_SAMPLES = 600
 _SAMPLE_S = 1.0
 #: Number of ended jobs that the page draws.
 _NUM_ENDED = 300
-#: Number of jobs that the page lists for each cluster: the first in the order.
+#: Number of clusters that the page shows one by one: those with most jobs.
+_NUM_CLUSTERS = 20
+#: Number of jobs that the page lists, of all of these: the first in the order of each.
 _NUM_JOBS = 200
 
 _Seen = TypeVar("_Seen")
@@ -116,10 +119,11 @@ class Board(Watcher):
         self.version += 1
 
     def closed(self, session: Session) -> None:
-        """Drop the samples of clusters that are gone."""
+        """Drop the samples of a cluster that is gone."""
         self.version += 1
-        for name in self._history.keys() - self.service.mirrors.keys():
-            self._history.pop(name, None)
+        key = self.service.key_of(session.application)
+        if key not in self.service.mirrors:
+            self._history.pop(key, None)
 
     def planned(self, mirror: Mirror, plan: TimedPlan) -> None:
         """Record the time of the plan."""
@@ -151,9 +155,20 @@ class Board(Watcher):
         if now_s - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now_s
             shown_s = round(time.time(), 2)
-            for name, sizes in self._look(self._sizes, lambda _, mirror: _sizes(mirror)).items():
+            shown = self._shown()
+            for name in tuple(self._history):
+                if name not in shown:
+                    self._history.pop(name, None)
+            seen = self._look(self._sizes, lambda _, mirror: _sizes(mirror), shown)
+            for name, sizes in seen.items():
                 samples = self._history.setdefault(name, deque(maxlen=_NUM_SAMPLES))
                 samples.append((shown_s, sizes.jobs, sizes.busy_cores))
+
+    def _shown(self) -> dict[str, Mirror]:
+        """The clusters that the page shows one by one."""
+        mirrors = dict(self.service.mirrors)
+        most = heapq.nlargest(_NUM_CLUSTERS, mirrors, key=lambda name: len(mirrors[name].jobs))
+        return {name: mirror for name, mirror in mirrors.items() if name in most}
 
     @property
     def has_new(self) -> bool:
@@ -211,15 +226,15 @@ class Board(Watcher):
         self.version += 1
 
     def _look(
-        self, seen: dict[str, _Seen], look: Callable[[str, Mirror], _Seen]
+        self,
+        seen: dict[str, _Seen],
+        look: Callable[[str, Mirror], _Seen],
+        mirrors: dict[str, Mirror],
     ) -> dict[str, _Seen]:
-        """What there is to see of all clusters now; of a cluster that is being changed, the
-        last.
-        """
-        mirrors = dict(self.service.mirrors)
-        # The event loop and the thread for heavy messages may look at the same time.
+        """What there is to see of clusters now; of one that is being changed, the last."""
+        # The event loop and the threads beside it may look at the same time.
         for name in tuple(seen):
-            if name not in mirrors:
+            if name not in self.service.mirrors:
                 seen.pop(name, None)
         for name, mirror in mirrors.items():
             if mirror.lock.acquire(blocking=False):
@@ -227,7 +242,12 @@ class Board(Watcher):
                     seen[name] = look(name, mirror)
                 finally:
                     mirror.lock.release()
-        return dict(seen)
+        return {name: seen[name] for name in mirrors if name in seen}
+
+    def _total(self, mirrors: dict[str, Mirror]) -> _Sizes:
+        """The size of some clusters together."""
+        sizes = self._look(self._sizes, lambda _, mirror: _sizes(mirror), mirrors).values()
+        return _Sizes(*map(sum, zip(_Sizes(0, 0, 0, 0), *sizes, strict=True)))
 
     def collect(self) -> Iterator[Metric]:
         """The counters and gauges; called when Prometheus reads the metrics."""
@@ -241,8 +261,7 @@ class Board(Watcher):
         ]
         for name, text, value in counters:
             yield CounterMetricFamily(f"parcae_{name}", text, value=value)
-        sizes = self._look(self._sizes, lambda _, mirror: _sizes(mirror)).values()
-        total = _Sizes(*map(sum, zip(_Sizes(0, 0, 0, 0), *sizes, strict=True)))
+        total = self._total(dict(self.service.mirrors))
         family = GaugeMetricFamily("parcae_jobs", "Jobs in the system.", labels=["state"])
         family.add_metric(["running"], total.running_jobs)
         family.add_metric(["waiting"], total.jobs - total.running_jobs)
@@ -272,15 +291,43 @@ class Board(Watcher):
                 {"application": session.application, "name": session.application_name}
                 for session in tuple(self.service.sessions.values())
             ],
-            "clusters": list(self._look(self._clusters, self._cluster).values()),
+            "clusters": self._pictures(),
             "ended": list(self._ended),
             "num_ended": self._num_ended,
             "took_s": round(self._took_ms / MS_PER_S, 3),
             "against_fair": None if self._against_fair is None else self._against_fair._asdict(),
         }
 
-    def _cluster(self, name: str, mirror: Mirror) -> dict[str, Any]:
-        rows = job_rows(mirror)
+    def _pictures(self) -> list[dict[str, Any]]:
+        """The clusters that are shown, and one in place of all others."""
+        shown = self._shown()
+        most = _NUM_JOBS // max(1, len(shown))
+        pictures = list(
+            self._look(
+                self._clusters, lambda name, mirror: self._cluster(name, mirror, most), shown
+            ).values()
+        )
+        others = {
+            name: one for name, one in dict(self.service.mirrors).items() if name not in shown
+        }
+        if others:
+            total = self._total(others)
+            pictures.append(
+                {
+                    "name": f"{len(others)} other applications",
+                    "clock_ms": 0,
+                    "cores": total.cores,
+                    "busy": total.busy_cores,
+                    "num_jobs": total.jobs,
+                    "jobs": [],
+                    "executors": None,
+                    "history": [],
+                }
+            )
+        return pictures
+
+    def _cluster(self, name: str, mirror: Mirror, most: int) -> dict[str, Any]:
+        rows = job_rows(mirror, most)
         sharing = self.service.sharing
         return {
             "name": name or "all applications",
@@ -297,11 +344,11 @@ class Board(Watcher):
         }
 
 
-def job_rows(mirror: Mirror) -> list[dict[str, Any]]:
-    """A row for every job in the system, in the order in force; at most `_NUM_JOBS`."""
+def job_rows(mirror: Mirror, most: int) -> list[dict[str, Any]]:
+    """A row for every job in the system, in the order in force; the first ones of many."""
     active = mirror.state.active[: mirror.num_jobs]
     in_order = active[np.argsort(mirror.state.job_orders["tier"][active], kind="stable")]
-    rows = in_order[:_NUM_JOBS].tolist()
+    rows = in_order[:most].tolist()
     return [_job_row(mirror, mirror.by_row[row], mirror.order_of(row)) for row in rows]
 
 
@@ -347,8 +394,10 @@ _HOST = "127.0.0.1"
 _REFRESH_S = 0.25
 #: Shortest time between two estimates, in s.
 _ESTIMATE_S = 2.0
-#: Longest share of the time that is spent on pictures, and on estimates.
-_SHARE = 0.05
+#: Longest share of the time that is spent on pictures, during which clients wait ...
+_PICTURE_SHARE = 0.01
+#: ... and on estimates, during which they do not.
+_ESTIMATE_SHARE = 0.05
 #: Seconds without data after which a comment keeps the stream alive.
 _ALIVE_S = 15.0
 _POLICY = (
@@ -409,7 +458,7 @@ class Admin:
             if self.board.has_new:
                 await asyncio.to_thread(self.board.estimate, self.board.jobs_to_play())
             took_s = time.monotonic() - begin_s
-            await asyncio.sleep(max(_ESTIMATE_S, took_s / _SHARE))
+            await asyncio.sleep(max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE))
 
     async def stop(self) -> None:
         """Stop the HTTP server."""
@@ -454,7 +503,7 @@ class Admin:
             self._shown = self.board.version
             self._picture = orjson.dumps(self.board.snapshot())
             took_s = time.monotonic() - start_s
-            self._next_s = start_s + max(_REFRESH_S, took_s / _SHARE)
+            self._next_s = start_s + max(_REFRESH_S, took_s / _PICTURE_SHARE)
         return self._picture
 
     async def _events(self, request: web.Request) -> web.StreamResponse:

@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from parcae.base.errors import ProtocolError
 from parcae.cluster.state import NO_PROFILE, STAGE_SPEC
-from parcae.service.learned import LearnedDurations
-from parcae.service.protocol import Code, JobMessage, StageMessage, make_way
+from parcae.service.learned import LearnedDurations, OwnDurations
+from parcae.service.protocol import Code, JobMessage, StageMessage
+from parcae.service.turns import make_way
 from parcae.simulation.tables import spec_rows
 from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, children_of, longest_paths, spark_roots, topological_order
@@ -29,8 +30,6 @@ from parcae.workloads.workload import Workload, rows_by_name, usual_row
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]
 #: Assumed task duration if there is no profile and nothing was learned.
 ASSUMED_TASK_MS = 1_000.0
-#: After this many tasks of any jobs, their mean replaces the guess from the profile.
-_ENOUGH_TASKS = 50
 #: Work still expected of an open job that exceeds its estimate, as a share of its known work.
 LEFT_SHARE = 0.25
 #: Longest mean duration of a task that is accepted, in ms: 115 days.
@@ -50,6 +49,7 @@ class RecurringJob:
     keys: tuple[str, ...]
     learned: str
     guess_ms: float
+    own: OwnDurations
 
     @property
     def is_learned(self) -> bool:
@@ -134,6 +134,7 @@ class DurationModel:
         self.workload = workload = None if workload is None else workload.warm
         self.is_learning = is_learning
         self.learned = learned or LearnedDurations()
+        self._own: dict[str, OwnDurations] = {}  # by application
         self._profiles: dict[tuple[str, _Shape], int] = {}
         self._named: dict[str, tuple[int, ...]] = {}
         self._guess: Callable[[float, int], float] = lambda _bytes, _tasks: ASSUMED_TASK_MS
@@ -155,8 +156,20 @@ class DurationModel:
         """Duration of a typical task by the profile, in ms."""
         return self._guess(0.0, 1)
 
-    def look_up(self, names: Sequence[str], stages: Sequence[StageMessage]) -> RecurringJob:
-        """Look a job up by its names, the preferred one first.
+    def own(self, application: str) -> OwnDurations:
+        """What an application has learned."""
+        if application not in self._own:
+            self._own[application] = OwnDurations(application, self.learned)
+        return self._own[application]
+
+    def forget(self, application: str) -> None:
+        """Forget what an application that ends has learned, but for what all know."""
+        self._own.pop(application, None)
+
+    def look_up(
+        self, application: str, names: Sequence[str], stages: Sequence[StageMessage]
+    ) -> RecurringJob:
+        """Look a job of an application up by its names, the preferred one first.
 
         The bytes that its root stages read decide the guess.
         """
@@ -165,13 +178,14 @@ class DurationModel:
         keys = used
         if used and stages:
             keys = (*used[:-1], _with_stages(used[-1], stages), used[-1])
-        learned = next((key for key in keys if self.learned.knows(key)), "")
-        return RecurringJob(used, rows, keys, learned, self._guessed_ms(stages))
+        own = self.own(application)
+        learned = next((key for key in keys if own.knows(key)), "")
+        return RecurringJob(used, rows, keys, learned, self._guessed_ms(own, stages), own)
 
-    def _guessed_ms(self, stages: Sequence[StageMessage]) -> float:
+    def _guessed_ms(self, own: OwnDurations, stages: Sequence[StageMessage]) -> float:
         # Tasks of this cluster say more about its speed than the profile, once there are enough.
-        if self.is_learning and self.learned.num_any_tasks >= _ENOUGH_TASKS:
-            return max(1.0, self.learned.any_task_ms)
+        if self.is_learning and own.any_task_ms:
+            return max(1.0, own.any_task_ms)
         num_bytes = sum(stage.input_bytes or 0 for stage in stages if not stage.parents)
         return self._guess(num_bytes, sum(stage.tasks for stage in stages))
 
@@ -233,7 +247,7 @@ class DurationModel:
             profiled_ms = self._alike(recurring.rows)
             return [profiled_ms(position, stage.tasks) for position, stage in places]
         # Nothing is learned about the empty name.
-        learned_ms = (self.learned.task_ms(recurring.learned, position) for position, _ in places)
+        learned_ms = (recurring.own.task_ms(recurring.learned, position) for position, _ in places)
         return [task_ms or recurring.guess_ms for task_ms in learned_ms]
 
     def hidden_stage(self, recurring: RecurringJob, known_ms: float) -> tuple[int, float]:
@@ -244,7 +258,7 @@ class DurationModel:
         the known work (tasks x mean durations). For a job without estimate, or one that
         exceeds it, a share of the known work is assumed.
         """
-        total_ms = self.learned.run_ms(recurring.learned)
+        total_ms = recurring.own.run_ms(recurring.learned)
         if recurring.rows:
             total_ms = self._mean_work_ms(recurring.rows)
         task_ms = recurring.guess_ms
@@ -270,10 +284,10 @@ class DurationModel:
         """Learn from finished tasks."""
         if not self.is_learning:
             return
-        self.learned.add_any_tasks(count, executed_ms)
+        recurring.own.add_any_tasks(count, executed_ms)
         if recurring.is_learned:
             for key in recurring.keys:
-                self.learned.add_tasks(key, position, count, executed_ms)
+                recurring.own.add_tasks(key, position, count, executed_ms)
 
     def job_finished(self, recurring: RecurringJob, worked_ms: int | None) -> None:
         """Learn the total work of a job that ended successfully.
@@ -282,7 +296,7 @@ class DurationModel:
         """
         if self.is_learning and worked_ms is not None and recurring.is_learned:
             for key in recurring.keys:
-                self.learned.add_run(key, worked_ms)
+                recurring.own.add_run(key, worked_ms)
 
 
 def _with_stages(name: str, stages: Sequence[StageMessage]) -> str:

@@ -1,6 +1,7 @@
 """Durations that the service learns from recurring jobs, and the file that keeps them.
 
 For each name it learns the mean task duration of every stage and the total work of the last runs.
+What an application learned is used for itself; others use what two have learned alike.
 """
 
 from __future__ import annotations
@@ -28,6 +29,18 @@ _LARGEST_COUNT = 1_000
 _LARGEST = 1 << 62
 #: Number of stages (and of jobs) that are kept; the least recently updated are dropped first.
 _MAX_STAGES = 100_000
+#: The same of one application.
+_MAX_OWN_STAGES = 10_000
+#: Applications whose value is kept while no two are alike, which differ by this factor at most.
+_MOST_PROPOSALS = 3
+_ALIKE = 2.0
+#: After this many tasks of any jobs, their mean is used for jobs of which nothing is known.
+_ENOUGH_TASKS = 50
+#: The key of any job's tasks, and the position of a whole run in keys, beside those of stages.
+_ANY = ("", -1)
+_RUN = -1
+#: What a value takes up in memory, in bytes.
+_VALUE_BYTES = 400
 
 Whole = Annotated[int, Field(ge=0, le=_LARGEST)]
 Count = Annotated[int, Field(ge=1, le=_LARGEST)]
@@ -57,6 +70,8 @@ class LearnedDurations:
     `task_ms("nightly", 0)` is 150.0.
     """
 
+    most = _MAX_STAGES
+
     def __init__(self) -> None:
         self._tasks: dict[tuple[str, int], tuple[int, float]] = {}
         # By name, one more than the highest position of a stage.
@@ -64,6 +79,8 @@ class LearnedDurations:
         self._runs: dict[str, tuple[int, ...]] = {}
         self._any_task: tuple[int, float] = (0, 0.0)
         self.num_changes = 0
+        # What applications learned of a stage (or of a run, or of any job), the newest last.
+        self._proposed: dict[tuple[str, int], tuple[tuple[str, float], ...]] = {}
 
     def task_ms(self, name: str, position: int) -> float:
         """Mean task duration of this stage so far; 0 if nothing was learned."""
@@ -71,13 +88,8 @@ class LearnedDurations:
 
     @property
     def any_task_ms(self) -> float:
-        """Mean duration of the last tasks of all jobs; 0 if nothing was learned."""
-        return self._any_task[1]
-
-    @property
-    def num_any_tasks(self) -> int:
-        """Number of tasks in `any_task_ms`, at most `_LARGEST_COUNT`."""
-        return self._any_task[0]
+        """Mean duration of the last tasks of all jobs; 0 if they were too few."""
+        return self._any_task[1] if self._any_task[0] >= _ENOUGH_TASKS else 0.0
 
     def knows(self, name: str) -> bool:
         """Whether anything was learned about this recurring job."""
@@ -91,9 +103,12 @@ class LearnedDurations:
     def add_tasks(self, name: str, position: int, count: int, executed_ms: int) -> None:
         """Add finished tasks of a stage."""
         before = self._tasks.get((name, position), (0, 0.0))
-        _put_last(self._tasks, (name, position), _averaged(before, count, executed_ms))
+        self._put_task(name, position, _averaged(before, count, executed_ms))
+
+    def _put_task(self, name: str, position: int, value: tuple[int, float]) -> None:
+        _put_last(self._tasks, (name, position), value, self.most)
         num_stages = max(self._num_stages.get(name, 0), position + 1)
-        _put_last(self._num_stages, name, num_stages)
+        _put_last(self._num_stages, name, num_stages, self.most)
         self.num_changes += 1
 
     def add_any_tasks(self, count: int, executed_ms: int) -> None:
@@ -105,8 +120,29 @@ class LearnedDurations:
         """Add the total task time of a whole run; ignored if the job has no name."""
         if name:
             totals = (*self._runs.get(name, ()), min(total_ms, _LARGEST))
-            _put_last(self._runs, name, totals[-NUM_RUNS:])
+            _put_last(self._runs, name, totals[-NUM_RUNS:], self.most)
             self.num_changes += 1
+
+    def propose(self, key: tuple[str, int], application: str, mean_ms: float) -> None:
+        """Take what an application learned, if another one has learned nearly the same."""
+        others = tuple(one for one in self._proposed.get(key, ()) if one[0] != application)
+        for _, other_ms in reversed(others):
+            low_ms, high_ms = sorted((mean_ms, other_ms))
+            if high_ms <= _ALIKE * low_ms + 1.0:
+                self._agree(key, (mean_ms + other_ms) / 2)
+                break
+        proposed = (*others, (application, mean_ms))
+        _put_last(self._proposed, key, proposed[-_MOST_PROPOSALS:], self.most)
+
+    def _agree(self, key: tuple[str, int], mean_ms: float) -> None:
+        if key == _ANY:
+            self._any_task = _LARGEST_COUNT, mean_ms
+            self.num_changes += 1
+        elif key[1] == _RUN:
+            _put_last(self._runs, key[0], (round(mean_ms),), self.most)
+            self.num_changes += 1
+        else:
+            self._put_task(*key, (_LARGEST_COUNT, mean_ms))
 
     def copy(self) -> LearnedDurations:
         """A copy that later changes do not affect."""
@@ -145,11 +181,61 @@ class LearnedDurations:
             self._any_task = min(count, _LARGEST_COUNT), mean_ms
 
 
-def _put_last(table: dict[Any, Any], key: object, value: object) -> None:
+class OwnDurations(LearnedDurations):
+    """What one application has learned; where that is nothing, what is known to all."""
+
+    most = _MAX_OWN_STAGES
+
+    def __init__(self, application: str, shared: LearnedDurations) -> None:
+        super().__init__()
+        self._application = application
+        self._shared = shared
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes up in memory, about."""
+        return _VALUE_BYTES * (len(self._tasks) + len(self._runs))
+
+    def task_ms(self, name: str, position: int) -> float:
+        """Mean task duration of this stage so far; 0 if nothing was learned."""
+        return super().task_ms(name, position) or self._shared.task_ms(name, position)
+
+    @property
+    def any_task_ms(self) -> float:
+        """Mean duration of the last tasks of all jobs; 0 if they were too few."""
+        return super().any_task_ms or self._shared.any_task_ms
+
+    def knows(self, name: str) -> bool:
+        """Whether anything was learned about this recurring job."""
+        return super().knows(name) or self._shared.knows(name)
+
+    def run_ms(self, name: str) -> float:
+        """Mean total task time of the last runs of this recurring job; 0 if there is none."""
+        return super().run_ms(name) or self._shared.run_ms(name)
+
+    def add_tasks(self, name: str, position: int, count: int, executed_ms: int) -> None:
+        """Add finished tasks of a stage."""
+        super().add_tasks(name, position, count, executed_ms)
+        self._shared.propose((name, position), self._application, super().task_ms(name, position))
+
+    def add_any_tasks(self, count: int, executed_ms: int) -> None:
+        """Add finished tasks of any job."""
+        super().add_any_tasks(count, executed_ms)
+        if super().any_task_ms:
+            self._shared.propose(_ANY, self._application, super().any_task_ms)
+
+    def add_run(self, name: str, total_ms: int) -> None:
+        """Add the total task time of a whole run; ignored if the job has no name."""
+        super().add_run(name, total_ms)
+        if name:
+            self._shared.propose((name, _RUN), self._application, super().run_ms(name))
+
+
+def _put_last(table: dict[Any, Any], key: object, value: object, most: int) -> None:
     """Set a value, in order of the last update; of too many, the oldest goes."""
     table.pop(key, None)
     table[key] = value
-    if len(table) > _MAX_STAGES:
+    if len(table) > most:
         del table[next(iter(table))]
 
 

@@ -129,6 +129,8 @@ class LiveTables:
         self.by_row: dict[int, LiveJob] = {}
         # By application; emptied when the orders may have changed.
         self._cached_orders: dict[str, OrdersMessage] = {}
+        self._measured: ClusterState | None = None  # the state that `_num_bytes` is of
+        self._num_bytes = 0
         self._begin(settings.num_cores or 1, 0)
 
     def _begin(self, num_cores: int, clock_ms: int) -> None:
@@ -163,6 +165,15 @@ class LiveTables:
     def num_cores(self) -> int:
         """Number of cores of the cluster, at least 1."""
         return int(self._now["num_executors"][0])
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the tables."""
+        if self._measured is not self.state:
+            self._measured = self.state
+            runs = [table for run in self._runs() for table in run]
+            self._num_bytes = sum(table.nbytes for table in (*self.state, *runs))
+        return self._num_bytes
 
     @property
     def is_large(self) -> bool:

@@ -57,9 +57,9 @@ from parcae.service.protocol import (
     StagesAdded,
     StateMessage,
     TasksReported,
-    make_way,
 )
 from parcae.service.tables import Room, with_more_cores
+from parcae.service.turns import make_way
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
@@ -71,6 +71,9 @@ MOST = Room(20_000, 50_000, 200_000)
 MOST_RUNNING = 1 << 18
 #: Of more tasks than this in a report, those that have also finished take up no row for a core.
 _MANY_TASKS = 1_000
+#: What a job, a stage and an edge take up beside the tables, and what an ended job does, in bytes.
+_BYTES = Room(4_000, 1_000, 100)
+_BYTES_ENDED = 600
 #: Number of ended jobs per application that are remembered: late events of them are ignored.
 _REMEMBERED = 4_096
 
@@ -98,6 +101,8 @@ class Mirror(LiveTables):
         self._on_end = on_end
         self._now_s = now_s
         self._heard_s = 0.0  # when an application last reported its clock
+        # The cluster's clock, and the service's, when only one application was there.
+        self._alone = 0, 0.0
         self._planned_ms = -1
         # By application: its clock, the cluster's clock minus it, and what its jobs take up.
         self._clocks: dict[str, int] = {}
@@ -176,6 +181,15 @@ class Mirror(LiveTables):
         else:
             self._begin(self.num_cores, self.clock_ms)
 
+    def bytes_of(self, application: str) -> int:
+        """What an application takes up in memory, about; of tables that it shares, its rows."""
+        used = self._used.get(application, Room(0, 0, 0))
+        taken = sum(count * size for count, size in zip(used, _BYTES, strict=True))
+        num_ended = len(self._ended.get(application, ()))
+        tables = self.num_bytes if self._settings.num_cores is None else 0
+        learned = self._duration_model.own(application).num_bytes
+        return tables + taken + learned + num_ended * _BYTES_ENDED
+
     def _offset_of(self, application: str) -> int:
         """The cluster's clock minus that of the application, in ms."""
         return self._offsets.get(application, 0)
@@ -184,15 +198,25 @@ class Mirror(LiveTables):
         """Advance the cluster's clock to that of an application.
 
         Clocks of applications that share the cluster may differ a little. One that lags by more
-        counts on from here: it would not advance the cluster's clock any more.
+        counts on from here: it would not advance the cluster's clock any more. So does one that has
+        gained more on the service's own clock since an application was alone: it would advance the
+        clock of the others.
         """
         clock_ms = self._clocks[application] + self._offset_of(application)
-        lag_ms = self.clock_ms - clock_ms
-        if self._settings.num_cores is not None and lag_ms > _MOST_SKEW_MS:
-            self._offsets[application] = self._offset_of(application) + lag_ms
-            self._cached_orders.clear()
+        now_s = self._now_s()
+        if self._settings.num_cores is not None:
+            lag_ms = self.clock_ms - clock_ms
+            silent_ms = round(MS_PER_S * (now_s - self._alone[1]))
+            excess_ms = clock_ms - self._alone[0] - silent_ms - _MOST_SKEW_MS
+            if len(self._clocks) == 1:
+                self._alone = max(clock_ms, self.clock_ms), now_s
+            elif lag_ms > _MOST_SKEW_MS or excess_ms > 0:
+                change_ms = lag_ms if lag_ms > 0 else -excess_ms
+                self._offsets[application] = self._offset_of(application) + change_ms
+                self._cached_orders.clear()
+                clock_ms += change_ms
         self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
-        self._heard_s = self._now_s()
+        self._heard_s = now_s
 
     def _wake(self) -> None:
         """Make a plan due if the wake-up time of the policy has come."""
@@ -248,7 +272,7 @@ class Mirror(LiveTables):
         if (application, job_id) in self.jobs or job_id in self._ended.get(application, ()):
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {job_id} has arrived before")
         self._claim(application, 1, message.stages)
-        recurring = self._duration_model.look_up(message.names, message.stages)
+        recurring = self._duration_model.look_up(application, message.names, message.stages)
         rows = self._duration_model.rows(message, recurring)
         count = len(rows.specs)
         # An open job gets as many free rows as it has stages, plus two, for stages to come.
@@ -286,12 +310,17 @@ class Mirror(LiveTables):
         num_edges = sum(len(set(stage.parents)) for stage in stages)
         before = self._used.get(application, Room(0, 0, 0))
         used = Room(before.jobs + num_jobs, before.stages + len(stages), before.edges + num_edges)
-        if not MOST.covers(used):
+        num_applications = max(1, len(self._clocks))
+        others = [one for name, one in self._used.items() if name != application]
+        total = Room(*map(sum, zip(used, *others, strict=True)))
+        # On a shared cluster every plan is about all jobs; each application may have its share.
+        share = Room(*(most // num_applications for most in MOST))
+        if not (MOST.covers(used) and (MOST.covers(total) or share.covers(used))):
             raise ProtocolError(
                 Code.TOO_LARGE,
                 f"application {application} has {used.jobs} jobs with {used.stages} stages and "
                 f"{used.edges} edges; at most {MOST.jobs}, {MOST.stages} and {MOST.edges} are "
-                "scheduled",
+                f"scheduled, by {num_applications} together",
             )
         self._used[application] = used
 
@@ -617,19 +646,22 @@ class Mirror(LiveTables):
         """Orders of the stages that have not ended and differ from the default."""
         orders = np.asarray(self.state.stage_orders)[: int(self._now["num_stages"][0])]
         is_set = (orders["tier"] != 0.0) | (orders["rank"] != 0.0) | (orders["limit"] != UNLIMITED)
-        if not is_set.any():
-            return
-        for job in jobs:
-            first = self.stage_row(job, 0)
-            for position in np.flatnonzero(is_set[first : first + len(job.stage_ids)]).tolist():
-                if position not in job.ended:
-                    order = orders[first + position]
+        rows = np.flatnonzero(is_set)
+        columns = (orders[name][rows].tolist() for name in ("tier", "rank", "limit"))
+        order_at = dict(zip(rows.tolist(), zip(*columns, strict=True), strict=True))
+        for job in jobs if order_at else ():
+            make_way()
+            for row, (stage_id, position) in enumerate(
+                job.positions.items(), self.stage_row(job, 0)
+            ):
+                if row in order_at and position not in job.ended:
+                    tier, rank, limit = order_at[row]
                     yield StageOrder(
                         job_id=job.job_id,
-                        stage_id=job.stage_ids[position],
-                        tier=_finite(order["tier"]),
-                        rank=_finite(order["rank"]),
-                        limit=_limit(order["limit"]),
+                        stage_id=stage_id,
+                        tier=_finite(tier),
+                        rank=_finite(rank),
+                        limit=_limit(limit),
                     )
 
 

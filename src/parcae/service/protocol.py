@@ -7,18 +7,13 @@ and receive standing orders. `protocol/README.md` describes the protocol for aut
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import gc
 import hmac
 import json
 import re
 import secrets
 import struct
-import threading
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -26,59 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from parcae.base.errors import ProtocolError
-
-#: How long the second thread works before it lets the event loop run, in s.
-_WORK_S = 2e-3
-#: How long it waits for the event loop at most, in s.
-_LONGEST_WAIT_S = 0.1
-
-
-class _Turn(threading.local):
-    """The event loop that this thread makes way for, and when; None: it never has to."""
-
-    loop: asyncio.AbstractEventLoop | None = None
-    next_s = 0.0
-
-
-_turn = _Turn()
-
-
-@contextmanager
-def apart_from(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Within it, `make_way` in this thread lets the event loop run.
-
-    Garbage is not collected: a large message is hundreds of thousands of objects, and to look for
-    garbage among them would stop all threads. What is left of them is set aside for `tidy`.
-    """
-    _turn.loop = loop
-    _turn.next_s = time.perf_counter() + _WORK_S
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-        _turn.loop = None
-
-
-def tidy() -> None:
-    """Collect all garbage, and set aside what is left: the next collections do not look at it."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-
-
-def make_way() -> None:
-    """Wait for the event loop to run once, if this is the second thread and that is due."""
-    loop = _turn.loop
-    if loop is None or time.perf_counter() < _turn.next_s:
-        return
-    has_run = threading.Event()
-    # What the event loop has to do now is done before a callback of its next round.
-    loop.call_soon_threadsafe(loop.call_soon, has_run.set)
-    has_run.wait(_LONGEST_WAIT_S)
-    _turn.next_s = time.perf_counter() + _WORK_S
-
+from parcae.service.turns import make_way
 
 _DECODE_AT = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -606,28 +549,34 @@ class FrameReader:
 
     @property
     def num_waiting(self) -> int:
-        """Number of bytes of the incomplete last frame."""
+        """Number of bytes that were not taken."""
         return len(self._buffer)
+
+    def add(self, data: bytes) -> None:
+        """Add bytes."""
+        self._buffer += data
+
+    def take(self) -> bytes | None:
+        """The next payload, or None if it is not complete yet."""
+        if len(self._buffer) < _HEADER.size:
+            return None
+        (length,) = _HEADER.unpack_from(self._buffer)
+        if length > self.max_bytes:
+            raise ProtocolError(
+                Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
+            )
+        end = _HEADER.size + length
+        if len(self._buffer) < end:
+            return None
+        payload = bytes(self._buffer[_HEADER.size : end])
+        del self._buffer[:end]
+        return payload
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Add bytes and yield the payloads that are complete now.
 
         `max_bytes` may change between two payloads.
         """
-        self._buffer += data
-        start = 0
-        try:
-            while len(self._buffer) - start >= _HEADER.size:
-                (length,) = _HEADER.unpack_from(self._buffer, start)
-                if length > self.max_bytes:
-                    raise ProtocolError(
-                        Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
-                    )
-                end = start + _HEADER.size + length
-                if len(self._buffer) < end:
-                    return
-                payload = bytes(self._buffer[start + _HEADER.size : end])
-                start = end
-                yield payload
-        finally:
-            del self._buffer[:start]
+        self.add(data)
+        while (payload := self.take()) is not None:
+            yield payload

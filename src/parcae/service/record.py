@@ -13,7 +13,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,9 +34,9 @@ from parcae.service.protocol import (
     ServerMessage,
     StateMessage,
     encode,
-    make_way,
 )
 from parcae.service.session import Service, Session, Watcher
+from parcae.service.turns import make_way
 from parcae.workloads.durations import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
@@ -59,27 +60,34 @@ class _File:
 class Recorder(Watcher):
     """Writes every session to files in a folder.
 
-    A failed write ends the recording, never a session: the service drops a watcher that fails.
+    A failed write ends the file, never a session; another one begins with the next state.
 
     Raises:
         OSError: the folder cannot be created.
     """
+
+    files_each = 1
 
     def __init__(self, folder: Path, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._max_bytes = max_file_bytes
         self._files = dict[str, _File]()
+        self._has_failed = False
 
     @staticmethod
     def _key(session: Session) -> str:
         return session.application if session.service.sharing is None else "cluster"
 
     def received(self, session: Session, message: ClientMessage) -> None:
-        """Write a message of a client; the first request begins the file."""
-        if isinstance(message, StateMessage | Events):
-            if self._key(session) not in self._files:
+        """Write a message of a client; the first state begins the file."""
+        if isinstance(message, StateMessage) and self._key(session) not in self._files:
+            with self._failing(self._key(session)):
                 self._begin(session, self._key(session))
+                if self._has_failed:
+                    self._has_failed = False
+                    _LOG.warning("the recording in %s goes on", self._folder)
+        if isinstance(message, StateMessage | Events):
             self._write_learned(session, message)
         self._write(session, b'"from":"client","message":' + encode(message))
 
@@ -91,15 +99,32 @@ class Recorder(Watcher):
         """End the file, unless other sessions still use it."""
         self._write(session, b'"from":"service","left":true')
         if session.service.sharing is None or not session.service.sessions:
-            self._end(self._key(session))
+            with self._failing(self._key(session)):
+                self._end(self._key(session))
 
     def close(self) -> None:
         """End all files."""
-        try:
-            for key in list(self._files):
+        for key in list(self._files):
+            with self._failing(key):
                 self._end(key)
-        except OSError as error:  # the folder was removed, say
-            _LOG.error("the recording in %s ends with an error: %s", self._folder, error)
+
+    @contextmanager
+    def _failing(self, key: str) -> Iterator[None]:
+        """End the file of a recording that cannot be written, and say so once."""
+        try:
+            yield
+        except OSError as error:  # the disk is full, or the folder was removed, say
+            file = self._files.pop(key, None)
+            if file is not None:
+                file.stream.close()
+            if not self._has_failed:
+                self._has_failed = True
+                _LOG.error(
+                    "the recording in %s has ended: %s; the next state of an application that can "
+                    "be written begins another one",
+                    self._folder,
+                    error,
+                )
 
     def _begin(self, session: Session, key: str, last: _File | None = None) -> None:
         """Open the part of a recording that follows `last`, or the first; write its head."""
@@ -128,11 +153,17 @@ class Recorder(Watcher):
             orjson.dumps(session.application),
             line,
         )
-        _write_whole(file.stream, whole)
-        file.size += len(whole)
-        if file.size > self._max_bytes:
-            self._end(key)
-            self._begin(session, key, file)
+        with self._failing(key):
+            _write_whole(file.stream, whole)
+            file.size += len(whole)
+            if file.size > self._max_bytes:
+                try:
+                    self._begin(session, key, file)
+                except OSError as error:
+                    if error.errno not in (errno.EMFILE, errno.ENFILE):
+                        raise
+                    return  # until there are file descriptors again, this part goes on
+                self._finish(file)
 
     def _write_learned(self, session: Session, message: StateMessage | Events) -> None:
         """Write what was learned of the jobs of a message, unless the file has it."""
@@ -148,7 +179,7 @@ class Recorder(Watcher):
         new = dict[str, None]()
         for job in jobs:
             make_way()
-            recurring = model.look_up(job.names, job.stages)
+            recurring = model.look_up(session.application, job.names, job.stages)
             if recurring.is_learned:
                 new |= dict.fromkeys(key for key in recurring.keys if key not in file.known)
         file.known.update(new)
@@ -159,8 +190,12 @@ class Recorder(Watcher):
     def _end(self, key: str) -> None:
         file = self._files.pop(key, None)
         if file is not None:
-            file.stream.close()
-            file.path.with_name(file.path.name + PART).rename(file.path)
+            self._finish(file)
+
+    @staticmethod
+    def _finish(file: _File) -> None:
+        file.stream.close()
+        file.path.with_name(file.path.name + PART).rename(file.path)
 
 
 def _write_whole(stream: BinaryIO, line: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import NamedTuple
@@ -28,13 +28,16 @@ from parcae.service.protocol import (
     ClientMessage,
     Code,
     Error,
+    Event,
     Events,
     Hello,
+    JobArrived,
     OrdersMessage,
     Ping,
     Pong,
     Proof,
     ServerMessage,
+    StagesAdded,
     StateMessage,
     Then,
     Welcome,
@@ -44,9 +47,12 @@ from parcae.service.protocol import (
     proof_mac,
 )
 from parcae.service.sharing import Sharing
+from parcae.service.turns import make_way, whole
 
 #: How far the clock of an application may be ahead of the service's own.
 _MOST_AHEAD_MS = 24 * MS_PER_HOUR
+#: Events and stages of a request, or of a part of it, that a shared cluster takes at once.
+_MOST_IN_PART = 300
 
 
 class JobMeaning(NamedTuple):
@@ -124,6 +130,9 @@ class Watcher:
     that watches may end a session.
     """
 
+    #: Files that it keeps open for every session.
+    files_each = 0
+
     def opened(self, session: Session) -> None:
         """A session was opened: its client was welcomed."""
 
@@ -157,10 +166,13 @@ class Service:
     sharing: Sharing | None = None
     watchers: list[Watcher] = field(default_factory=list)
     now_s: Callable[[], float] = time.monotonic
+    today_s: Callable[[], float] = time.time
     sessions: dict[str, Session] = field(default_factory=dict, init=False)  # by application
     # By application; if all share one cluster, its only key is "".
     mirrors: dict[str, Mirror] = field(default_factory=dict, init=False)
     counts: Counts = field(default_factory=Counts, init=False)
+    #: Whether all sessions end, so that none has to learn that another one does.
+    is_closing: bool = field(default=False, init=False)
     _num_opened: int = field(default=0, init=False)
 
     @property
@@ -218,9 +230,10 @@ class Service:
         if self.sessions.get(session.application) is not session:
             return
         del self.sessions[session.application]
-        if self.sharing is not None:
+        self.duration_model.forget(session.application)
+        if self.sharing is not None and not self.is_closing:
             mirror = self.mirror_of(session.application)
-            with mirror.lock:
+            with whole(True), mirror.lock:
                 mirror.forget(session.application)
                 mirror.settle()
                 self.sharing.forget(session.application)
@@ -246,7 +259,10 @@ class Service:
         self.sharing.share_out(mirror)
         for application, session in tuple(self.sessions.items()):
             if application != asker and not session.needs_state:
-                session.push_if_new(self.orders_for(mirror, application))
+                if session.later is not None:
+                    session.later()
+                else:
+                    session.push_if_new(self.orders_for(mirror, application))
 
     def _pass_wake_on(self, mirror: Mirror) -> None:
         """Tell an application when to ask next; one that left may have been alone in knowing."""
@@ -285,6 +301,9 @@ class Session:
         self.pushed: list[ServerMessage] = []
         #: Called with messages that are not replies.
         self.outlet = push or self.pushed.append
+        #: Called when orders that are no reply may be due, which `refreshed` returns; None: they
+        #: are pushed at once.
+        self.later: Callable[[], None] | None = None
         self._stage = _Stage.NEW
         self._hello: Hello | None = None
         self._nonce = ""
@@ -315,6 +334,12 @@ class Session:
         return self.is_open and not is_quick
 
     @property
+    def num_bytes(self) -> int:
+        """What the application's jobs hold in memory, about."""
+        mirror = self.service.mirrors.get(self.service.key_of(self.application))
+        return mirror.bytes_of(self.application) if self.is_open and mirror is not None else 0
+
+    @property
     def application(self) -> str:
         """The application's id; empty before `hello`."""
         return self._hello.application_id if self._hello else ""
@@ -331,10 +356,26 @@ class Session:
 
     def push_if_new(self, orders: OrdersMessage) -> None:
         """Send orders, unless they mean the same as the last ones that were sent."""
-        meaning = meaning_of(orders)
-        if meaning != self._last_meaning:
-            self._last_meaning = meaning
+        if self._are_new(orders):
             self.push(orders)
+
+    def refreshed(self) -> list[ServerMessage]:
+        """The orders that events of other applications caused, if they are new."""
+        if not self.is_open or self.needs_state:
+            return []
+        mirror = self.service.mirror_of(self.application)
+        with whole(True), mirror.lock:
+            orders = self.service.orders_for(mirror, self.application)
+        if not self._are_new(orders):
+            return []
+        self._watch_sent(orders)
+        return [orders]
+
+    def _are_new(self, orders: OrdersMessage) -> bool:
+        """Whether orders mean something else than the last ones, which they replace."""
+        before = self._last_meaning
+        self._last_meaning = meaning_of(orders)
+        return self._last_meaning != before
 
     def receive(self, payload: bytes) -> list[ServerMessage]:
         """Handle one message of the client and return the replies; never raises.
@@ -438,10 +479,17 @@ class Session:
     def _carry_out(self, message: StateMessage | Events) -> OrdersMessage:
         """Apply a request to the mirror, plan if needed, and return the new orders."""
         application = self.application
+        is_shared = self.service.sharing is not None
         mirror = self.service.mirror_of(application)
         try:
-            with mirror.lock:
-                orders = self._orders_after(mirror, message)
+            for number, part in enumerate(_parts(message) if is_shared else (message,)):
+                make_way()
+                if not self.is_open:  # a newer connection replaced it meanwhile
+                    raise ProtocolError(Code.UNEXPECTED, _EXPECTED[self._stage])
+                with whole(is_shared), mirror.lock:
+                    self._apply(mirror, part, is_first=not number)
+            with whole(is_shared), mirror.lock:
+                orders = self.service.orders_for(mirror, application)
         except ProtocolError:
             raise
         except Exception:
@@ -450,14 +498,22 @@ class Session:
             raise ProtocolError(
                 Code.INTERNAL, "internal error of the service (see its log); send state"
             ) from None
+        self.needs_state = False
         self._last_meaning = meaning_of(orders)
         return orders.model_copy(update={"seq": message.seq})
 
-    def _orders_after(self, mirror: Mirror, message: StateMessage | Events) -> OrdersMessage:
-        """Apply a request to the mirror; returns the new orders of the application."""
+    def _apply(self, mirror: Mirror, part: StateMessage | Events, *, is_first: bool) -> None:
+        """Apply a request, or a part of it, to the mirror, and share the executors out anew."""
         service = self.service
         try:
-            self._apply(mirror, message)
+            if is_first:
+                self._check(part)
+            if isinstance(part, StateMessage):
+                mirror.take_state(self.application, part)
+            else:
+                mirror.take_events(self.application, part)
+            if service.sharing is not None and part.cores is not None:
+                service.sharing.report_cores(self.application, part.cores)
         except ProtocolError:
             # Events before the wrong one were applied: only a full state makes both sides agree.
             mirror.forget(self.application)
@@ -465,35 +521,61 @@ class Session:
             service.share_out(mirror, self.application)
             raise
         service.share_out(mirror, self.application)
-        return service.orders_for(mirror, self.application)
 
-    def _apply(self, mirror: Mirror, message: StateMessage | Events) -> None:
+    def _check(self, message: StateMessage | Events) -> None:
+        """Refuse a request with a wrong number or clock, or without a state before it."""
         if message.seq <= self._last_seq:
             raise ProtocolError(
                 Code.SEQUENCE, f"seq {message.seq} must be larger than the last, {self._last_seq}"
             )
         self._last_seq = message.seq
-        if message.clock_ms > MS_PER_S * time.time() + _MOST_AHEAD_MS:
+        if message.clock_ms > MS_PER_S * self.service.today_s() + _MOST_AHEAD_MS:
             raise ProtocolError(
                 Code.CLOCK,
                 f"the clock, {message.clock_ms} ms, is more than a day ahead of the service's",
             )
-        if isinstance(message, StateMessage):
-            mirror.take_state(self.application, message)
-            self.needs_state = False
-        elif self.needs_state:
+        if isinstance(message, Events) and self.needs_state:
             raise ProtocolError(
                 Code.NO_STATE, "the service has no state of this application; send state"
             )
-        else:
-            mirror.take_events(self.application, message)
-        sharing = self.service.sharing
-        if sharing is not None and message.cores is not None:
-            sharing.report_cores(self.application, message.cores)
 
     def _watch_sent(self, message: ServerMessage) -> None:
         if self._is_welcomed:  # a stranger may call itself as an application that is connected
             self.service.tell(lambda watcher: watcher.sent(self, message))
+
+
+def _parts(message: StateMessage | Events) -> Iterator[StateMessage | Events]:
+    """A request as several small ones: others that share the cluster are served between them."""
+    events: Sequence[Event] = (
+        message.events
+        if isinstance(message, Events)
+        else [JobArrived(job=job) for job in sorted(message.jobs, key=lambda job: job.arrival_ms)]
+    )
+    groups: list[list[Event]] = [[]]
+    size = 0
+    for event in events:
+        size += _size_of(event)
+        if size > _MOST_IN_PART and groups[-1]:
+            groups.append([])
+            size = _size_of(event)
+        groups[-1].append(event)
+    if len(groups) == 1:
+        yield message
+        return
+    if isinstance(message, StateMessage):
+        jobs = tuple(event.job for event in groups.pop(0) if isinstance(event, JobArrived))
+        yield message.model_copy(update={"jobs": jobs})
+    for group in groups:
+        yield Events(
+            seq=message.seq, clock_ms=message.clock_ms, cores=message.cores, events=tuple(group)
+        )
+
+
+def _size_of(event: Event) -> int:
+    """How much work an event is, in stages."""
+    if isinstance(event, JobArrived):
+        return 1 + len(event.job.stages)
+    return 1 + len(event.stages) if isinstance(event, StagesAdded) else 1
 
 
 _EXPECTED = {

@@ -26,7 +26,7 @@ from parcae.cluster.state import (
     allocate,
     select,
 )
-from parcae.service.protocol import make_way
+from parcae.service.turns import make_way
 
 Rows = npt.NDArray[np.int64]
 #: Number of latest jobs that keep their rows: the guard learns from 128 and the job before them.

@@ -1,0 +1,275 @@
+"""Attacks on a server: each harms nobody else, and its end is not delayed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from parcae.base.errors import ProtocolError
+from parcae.service import server as module
+from parcae.service.client import Client
+from parcae.service.protocol import (
+    ClientMessage,
+    Error,
+    Events,
+    Hello,
+    OrdersMessage,
+    Ping,
+    Pong,
+    StateMessage,
+    new_nonce,
+)
+from parcae.service.record import PART, Recorder
+from parcae.service.server import LimitedLog, Server, ServerConfig
+from parcae.service.session import Session, Watcher
+from parcae.service.sharing import Sharing
+from parcae.service.turns import make_way
+from tests.service.running import serving
+from tests.service.speaking import job_of, service_of
+from tests.spark.fake_service import certificate_for
+
+_SECRET = b"0123456789abcdef0123"
+
+
+def _hello(application: str) -> Hello:
+    return Hello(protocol=2, application_id=application, nonce=new_nonce())
+
+
+@contextlib.contextmanager
+def _client(server: Server, application: str) -> Iterator[Client]:
+    with Client("127.0.0.1", server.port, timeout_s=60.0) as client:
+        client.greet(_hello(application))
+        yield client
+
+
+def _state(*, cores: int = 4) -> StateMessage:
+    return StateMessage(seq=1, clock_ms=0, cores=cores, jobs=(job_of("a", (3, ())),))
+
+
+def _wait(condition: Callable[[], object]) -> None:
+    until_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until_s, "waited for a minute"
+        time.sleep(0.01)
+
+
+class _Endless(Watcher):
+    """Makes the messages of one application take for ever."""
+
+    def received(self, session: Session, message: ClientMessage) -> None:
+        while session.application == "endless" and message.type == "state":
+            make_way()
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("sharing", [None, Sharing(4)], ids=["application", "cluster"])
+def test_a_message_without_end_delays_nobody_else(sharing: Sharing | None) -> None:
+    service = service_of(sharing=sharing)
+    service.watchers.append(_Endless())
+    with (
+        serving(lambda: Server(service, ServerConfig())) as server,
+        contextlib.ExitStack() as open_,
+    ):
+        before = open_.enter_context(_client(server, "before"))
+        assert isinstance(before.ask(_state()), OrdersMessage)
+        endless = open_.enter_context(_client(server, "endless"))
+        endless.send(_state(cores=100_000))
+        _wait(lambda: not server.turns.is_idle)
+        after = open_.enter_context(_client(server, "after"))
+        assert isinstance(after.ask(_state()), OrdersMessage)
+        assert before.orders(Events(seq=2, clock_ms=1, events=())).seq == 2
+
+
+def test_what_is_queued_does_not_delay_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = service_of()
+    recorder = Recorder(tmp_path)
+    service.watchers += [_Endless(), recorder]
+    with contextlib.ExitStack() as open_:
+        with serving(lambda: Server(service, ServerConfig())) as server:
+            client = open_.enter_context(_client(server, "client"))
+            client.ask(_state())
+            endless = open_.enter_context(_client(server, "endless"))
+            endless.send(_state())
+            _wait(lambda: not server.turns.is_idle)
+            for number in range(5):
+                open_.enter_context(_client(server, f"waiting {number}")).send(_state())
+        assert server.turns.is_idle
+        assert server.num_connections == 0
+        assert service.sessions == {}
+        for one in (client, endless):
+            last = one.receive()
+            assert isinstance(last, Error)
+            assert last.code == "closing"
+    assert "Error" not in caplog.text
+    recorder.close()
+    assert list(tmp_path.iterdir())
+    assert not list(tmp_path.glob(f"*{PART}"))
+
+
+def test_the_largest_clients_are_refused_when_all_need_too_much() -> None:
+    config = ServerConfig(max_bytes=64 << 20)
+    with (
+        serving(lambda: Server(service_of(), config)) as server,
+        contextlib.ExitStack() as open_,
+    ):
+        small = open_.enter_context(_client(server, "small"))
+        assert isinstance(small.ask(_state()), OrdersMessage)
+        greedy = {}
+        for number in range(12):
+            name = f"greedy {number}"
+            greedy[name] = open_.enter_context(_client(server, name))
+            assert isinstance(greedy[name].ask(_state(cores=131_072)), OrdersMessage)
+        assert small.ask(Ping(seq=2)) == Pong(seq=2)
+        assert 0 < server.num_bytes <= config.max_bytes
+        refused = [name for name in greedy if name not in server.service.sessions]
+        assert 0 < len(refused) < len(greedy)
+        for name in refused:
+            reply = greedy[name].receive()
+            assert isinstance(reply, Error)
+            assert reply.code == "too_large"
+            assert "more than its 64 MiB, and this one the most" in reply.message
+
+
+def test_bytes_that_are_no_whole_frame_count() -> None:
+    config = ServerConfig(max_bytes=2 << 20)
+    with (
+        serving(lambda: Server(service_of(), config)) as server,
+        _client(server, "small") as small,
+        _client(server, "endless") as large,
+    ):
+        with contextlib.suppress(ConnectionError):
+            large.socket.sendall((3 << 20).to_bytes(4, "big") + bytes((3 << 20) - 1))
+        refusal = large.receive()
+        assert isinstance(refusal, Error)
+        assert refusal.code == "too_large"
+        assert small.ask(Ping(seq=2)) == Pong(seq=2)
+
+
+@pytest.mark.parametrize("has_tls", [False, True], ids=["tcp", "tls"])
+def test_strangers_of_one_address_make_room_among_themselves(
+    has_tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = certificate_for("IP:127.0.0.1", tmp_path / "tls") if has_tls else (None, None)
+    tls = ssl.create_default_context(cafile=str(files[0])) if has_tls else None
+    config = ServerConfig(max_strangers=4, tls_cert=files[0], tls_key=files[1])
+    with (
+        serving(lambda: Server(service_of(), config)) as server,
+        contextlib.ExitStack() as silent,
+    ):
+        address = ("127.0.0.1", server.port)
+        other = socket.create_connection(address, 60, source_address=("127.0.0.2", 0))
+        _wait(lambda: server.num_connections == 1)
+        for _ in range(12):
+            silent.enter_context(socket.create_connection(address))
+        _wait(lambda: server.num_connections == 4)
+        with Client(*address, timeout_s=60.0, tls=tls) as client:
+            client.greet(_hello("late"))
+            assert client.ask(Ping(seq=1)) == Pong(seq=1)
+        monkeypatch.setattr(socket, "create_connection", lambda *_: other)
+        with Client(*address, tls=tls) as client:
+            client.greet(_hello("other"))
+            assert client.ask(Ping(seq=1)) == Pong(seq=1)
+
+
+def test_who_opens_connections_too_fast_is_refused_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_ACCEPT_S", 1.0)
+    with serving(lambda: Server(service_of(), ServerConfig())) as server:
+        address = ("127.0.0.1", server.port)
+        with contextlib.ExitStack() as fast:
+            for _ in range(20):
+                fast.enter_context(
+                    socket.create_connection(address, 60, source_address=("127.0.0.2", 0))
+                )
+            _wait(lambda: server.num_refused == 19)
+            with _client(server, "other") as client:
+                assert client.ask(Ping(seq=1)) == Pong(seq=1)
+    assert caplog.text.count("it opens connections too fast") == 1
+
+
+def test_without_file_descriptors_the_log_gets_one_line_and_clients_wait(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept = socket.socket.accept
+    num_failed = [0]
+
+    def fail(listener: socket.socket) -> Any:
+        if num_failed[0] < 5:
+            num_failed[0] += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listener)
+
+    monkeypatch.setattr(module, "_OUT_OF_FILES_S", 1e-3)
+    with serving(lambda: Server(service_of(), ServerConfig())) as server:
+        monkeypatch.setattr(socket.socket, "accept", fail)
+        with _client(server, "app") as client:
+            assert client.ask(Ping(seq=1)) == Pong(seq=1)
+    assert num_failed[0] == 5
+    assert caplog.text.count("Too many open files") == 1
+
+
+def test_few_file_descriptors_are_shared_by_clients_and_their_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = cast(Any, module).resource
+    monkeypatch.setattr(limits, "getrlimit", lambda _: (64, 64))
+    monkeypatch.setattr(limits, "setrlimit", lambda *_: None)
+    service = service_of()
+    service.watchers.append(Recorder(tmp_path))
+    with (
+        serving(lambda: Server(service, ServerConfig())) as server,
+        contextlib.ExitStack() as open_,
+    ):
+        assert server.most_strangers == 8
+        assert server.most_welcomed == 12
+        for number in range(12):
+            open_.enter_context(_client(server, f"app {number}"))
+        late = open_.enter_context(Client("127.0.0.1", server.port, timeout_s=60.0))
+        refusal = late.receive()
+        assert isinstance(refusal, Error)
+        assert refusal.message == "12 clients are connected; try again later"
+
+
+def test_wrong_proofs_and_bad_requests_get_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(lambda: Server(service_of(), ServerConfig(secret=_SECRET))) as server:
+        for _ in range(10):
+            with (
+                Client("127.0.0.1", server.port, timeout_s=60.0) as client,
+                pytest.raises(ProtocolError, match="the proof is wrong"),
+            ):
+                client.greet(_hello("stranger\u2028"), b"another secret....")
+        with Client("127.0.0.1", server.port, timeout_s=60.0) as client:
+            client.greet(_hello("app"), _SECRET)
+            for _ in range(10):
+                assert isinstance(client.ask(_state(cores=1)), Error | OrdersMessage)
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert lines == [
+        "127.0.0.1: 'stranger\\u2028': the proof is wrong: client and service must share a secret",
+        "127.0.0.1: 'app': seq 1 must be larger than the last, 1",
+    ]
+
+
+def test_what_the_log_does_not_get_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = [0.0]
+    log = LimitedLog(lambda: now_s[0])
+    for number in range(1_000):
+        log.say("denied", f"10.0.0.{number % 250}", "the proof is wrong")
+    assert len(caplog.records) == 10
+    now_s[0] = 11.0
+    log.say("denied", "10.0.0.1", "the proof is wrong")
+    assert [record.getMessage() for record in caplog.records[10:]] == [
+        "990 more lines like these were left out",
+        "10.0.0.1: the proof is wrong",
+    ]
