@@ -287,6 +287,18 @@ def test_an_estimate_has_the_time_in_which_the_driver_was_busy(tmp_path: Path) -
     assert found.other_average_jct_ms == (query_ms + behind_ms) / 2
 
 
+def test_a_clock_that_jumps_is_no_time_of_the_driver(tmp_path: Path) -> None:
+    client = Speaker(service_of(watchers=[Recorder(tmp_path)]))
+    client.state(2)
+    client.events(0, JobArrived(job=job_of("query", (2, ()), is_open=True)))
+    long_ms = 10**9
+    client.events(3 * long_ms, began("query", 0, 2), ended("query", 0, 2, 200))
+    client.events(9 * long_ms, JobEnded(job_id="query"))
+    found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
+    assert found is not None
+    assert found.other_average_jct_ms == 2 * 86_400_000 + 100
+
+
 def test_a_recording_without_a_job_is_not_the_newest(tmp_path: Path) -> None:
     service = service_of(watchers=[Recorder(tmp_path)])
     client = Speaker(service, "app")

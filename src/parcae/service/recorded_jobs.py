@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import InputError
+from parcae.base.texts import MS_PER_HOUR
 from parcae.policies.additions import Guarded
 from parcae.service.policies import policies_for
 from parcae.service.protocol import (
@@ -37,6 +38,9 @@ from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
 from parcae.workloads.job import DriverTime, JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
+
+#: No driver is taken to be busy for longer at once: a day.
+_LONGEST_MS = 24 * MS_PER_HOUR
 
 
 class _Now(NamedTuple):
@@ -131,8 +135,10 @@ class _RecordedJob:
             stages.append(spec)
         last_ms = max(self.done[stage_id].clock_ms for stage_id in ran)
         tail_ms = 0 if self.ended is None else max(0, self.ended.clock_ms - last_ms)
-        gaps_ms = np.array([gap_ms], np.int64)
-        driver = DriverTime(gaps_ms, np.zeros_like(gaps_ms), np.array([tail_ms], np.int64))
+        # A client's clock may have jumped by years.
+        gaps_ms = np.minimum(np.array([gap_ms], np.int64), _LONGEST_MS)
+        tails_ms = np.minimum(np.array([tail_ms], np.int64), _LONGEST_MS)
+        driver = DriverTime(gaps_ms, np.zeros_like(gaps_ms), tails_ms)
         return JobSpec(self.name, tuple(stages), self.arrival_ms, driver_time=driver)
 
     def _parents(self, stage_id: int) -> set[int]:
