@@ -102,10 +102,10 @@ def estimates(rows: Sequence[Measured], others: Sequence[Measured]) -> Mapping[s
         scaled = [one.cpu_ms * all_bytes / (one.num_bytes + OVERHEAD_BYTES) for one in same]
         ratios.append(np.median(scaled) if scaled else np.nan)
     return {
-        "tasks of the first job": np.array([row.num_first_tasks for row in rows]),
+        "first tasks": np.array([row.num_first_tasks for row in rows]),
         "bytes x columns": np.array([max(1.0, row.num_bytes) for row in rows]),
-        "regression over other templates": guess_task_ms(workload) * tasks,
-        "known shape at another scale": np.array(ratios),
+        "regression": guess_task_ms(workload) * tasks,
+        "known shape": np.array(ratios),
     }
 
 
@@ -117,23 +117,22 @@ def print_figures(rows: Sequence[Measured]) -> None:
     table = []
     found = [(row, estimate) for scale in scales for row, estimate in _with_others(rows, scale)]
     for name in found[0][1]:
-        cells: list[str] = []
         for part in (*((scale,) for scale in scales), tuple(scales)):
             chosen = [(row, one[name]) for row, one in found if row.scale_factor in part]
             known = [(row, value) for row, value in chosen if value > 0]
+            if len(known) < 2:
+                continue
             value = np.array([value for _, value in known])
-            for field in ("time_ms", "cpu_ms"):
-                truth = np.array([getattr(row, field) for row, _ in known])
-                rank = spearmanr(value, truth)[0] if len(known) > 1 else np.nan
-                cells.append(f"{rank:.2f}")
-            cells.append(f"{np.std(np.log(value / truth)):.2f}" if len(known) > 1 else "")
-        table.append((name, *cells))
-    heads = [
-        f"{what}, {where}"
-        for where in (*(f"SF {scale:g}" for scale in scales), "all")
-        for what in ("time", "CPU", "spread")
-    ]
-    print_rows(f"Rank correlation over {len(rows)} runs", ("estimate", *heads), table, 200)
+            truths = [
+                np.array([getattr(row, field) for row, _ in known])
+                for field in ("cpu_ms", "time_ms")
+            ]
+            ranks = (f"{spearmanr(value, truth)[0]:.2f}" for truth in truths)
+            spread = f"{np.std(np.log(value / truths[0])):.2f}"
+            where = f"SF {part[0]:g}" if len(part) == 1 else "all"
+            table.append((name, where, *ranks, spread))
+    heads = ("estimate", "scale", "rank, CPU", "rank, time", "spread, CPU")
+    print_rows(f"Rank correlation over {len(rows)} runs", heads, table)
 
 
 def _with_others(
