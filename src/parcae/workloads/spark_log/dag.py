@@ -357,7 +357,7 @@ def _plugin_names(name: str, group: JobGroup) -> tuple[str, ...]:
     given = (job.properties.get(NAME_PROPERTY) for job in group.jobs[:1])
     plans = (one.plan_names for one in group.executions if one.plan_names)
     of_plans = [label for one in plans for label in (one.plan, one.shape)]
-    return tuple(filter(None, dict.fromkeys([*given, *(of_plans or [name])])))  # type: ignore[arg-type]
+    return tuple(filter(None, dict.fromkeys([*given, *(of_plans or [name])])))
 
 
 def _gap_ms(submitted_ms: int, arrival_ms: int, parents_ended_ms: list[int]) -> int:
