@@ -173,7 +173,7 @@ def main(args: argparse.Namespace) -> None:
         tell(" | ".join(rows[-1]))
     headings = ("policy", "load", "blocks", "truth", "bias", "width", *MEASURES, "not 1")
     caption = f"{len(seeds)} experiments a row; the intervals of the measures contain the truth"
-    print_rows(f"Experiments against {STOCK}", headings, rows, 110, caption)
+    print_rows(f"Experiments against {STOCK}", headings, rows, caption)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -119,7 +119,7 @@ def main(args: argparse.Namespace) -> None:
         f"the forecast is off by {np.mean(missed):.3f} on average, at most {max(missed):.3f}"
     )
     headings = ("seed", "queries", "paired runs", "forecast", "experiment")
-    print_rows(title, headings, rows, 110, caption)
+    print_rows(title, headings, rows, caption)
 
 
 def parser() -> argparse.ArgumentParser:
