@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import subprocess
@@ -337,7 +338,9 @@ def parents_first(spec: JobSpec) -> list[int]:
 
 @dataclass(frozen=True)
 class ReplayedMix:
-    """The times of a mix's jobs; float64[num_jobs] each, ms since the mix began."""
+    """The times of a mix's jobs; float64[num_jobs] each, ms since the mix began. Those of jobs that
+    were not submitted are NaN.
+    """
 
     submitted_ms: npt.NDArray[np.float64]
     finished_ms: npt.NDArray[np.float64]
@@ -353,13 +356,14 @@ def read_replayed(path: Path) -> list[ReplayedMix]:
     replayed = []
     for number, mix in enumerate(json.loads(path.read_text())["mixes"]):
         # A job that failed has an error in place of the time of its end.
-        failed = [job for job in mix["jobs"] if "finished_ms" not in job]
+        failed = [job for job in mix["jobs"] if job and "finished_ms" not in job]
         if failed:
             raise WorkloadError(
                 f"{len(failed)} jobs of mix {number} failed: "
                 f"{failed[0].get('error', 'not finished')}"
             )
-        columns = ([job[name] for job in mix["jobs"]] for name in ("submitted_ms", "finished_ms"))
+        times = ("submitted_ms", "finished_ms")
+        columns = ([job.get(name, math.nan) for job in mix["jobs"]] for name in times)
         replayed.append(ReplayedMix(*(np.array(column, np.float64) for column in columns)))
     return replayed
 

@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import org.apache.spark.Dependency;
 import org.apache.spark.HashPartitioner;
 import org.apache.spark.NarrowDependency;
@@ -35,14 +36,17 @@ import scala.reflect.ClassTag$;
  *
  * <p>Arguments: a file with the mixes and a file for the results, both JSON. A mix is {"jobs":
  * [{"name", "arrival_ms", "stages": [{"parents": [positions], "sleep_ms": [one per task]}]}]}. All
- * stages of a job lead to its last stage.
+ * stages of a job lead to its last stage. A job may have a "user" and a "pool"; instead of an arrival
+ * time, it may start "think_ms" after the end of the job in the position "after", unless that is
+ * later than the "until_ms" of its mix.
  *
  * <p>Mixes run one after the other, and nothing runs between them. The jobs of a mix are submitted
- * at their arrival times. Each job has its own pool, so that FAIR shares the cores between jobs.
+ * at their arrival times. Without a pool, each job has its own, so that FAIR shares the cores between
+ * jobs.
  * With spark.parcae.replay.warmUp=false the JVM is not warmed up first.
  *
  * <p>For every job the result holds the times of submission and of completion, in ms since the
- * start of its mix.
+ * start of its mix, or nothing if it was not submitted.
  */
 public final class Replay {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -108,25 +112,39 @@ public final class Replay {
     JsonNode jobs = mix.path("jobs");
     Map<String, Object>[] entries = newEntries(jobs.size());
     List<Thread> threads = new ArrayList<>();
+    List<CountDownLatch> ends = new ArrayList<>();
+    jobs.forEach(job -> ends.add(new CountDownLatch(1)));
+    long untilMs = mix.path("until_ms").asLong(Long.MAX_VALUE);
     long begin = System.currentTimeMillis() + 200;
     for (int number = 0; number < jobs.size(); number++) {
       JsonNode job = jobs.get(number);
       RDD<Tuple2<Integer, Integer>> last = build(context, job.path("stages"));
       Map<String, Object> entry = new LinkedHashMap<>();
       entries[number] = entry;
-      String pool = "job-" + number;
+      CountDownLatch end = ends.get(number);
+      String pool = job.path("pool").asText("job-" + number);
       Thread thread = new Thread(() -> {
         try {
+          if (job.has("after")) {
+            ends.get(job.path("after").asInt()).await();
+            Thread.sleep(job.path("think_ms").asLong());
+          }
           long wait = begin + job.path("arrival_ms").asLong() - System.currentTimeMillis();
           if (wait > 0) {
             Thread.sleep(wait);
           }
+          if (System.currentTimeMillis() - begin > untilMs) {
+            return;
+          }
+          context.setLocalProperty("spark.parcae.user", job.path("user").asText(null));
           entry.put("name", job.path("name").asText());
           entry.put("submitted_ms", System.currentTimeMillis() - begin);
           run(context, last, job.path("name").asText(), pool, position);
           entry.put("finished_ms", System.currentTimeMillis() - begin);
         } catch (Throwable error) {
           entry.put("error", String.valueOf(error));
+        } finally {
+          end.countDown();
         }
       });
       threads.add(thread);
