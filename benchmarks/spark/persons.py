@@ -4,7 +4,7 @@
 
 Tasks sleep, and no order knows a query before it runs. `loop`: a person's two programs run small
 queries one after the other beside another person's big query; in `loops` the two are two persons.
-`unlike`: three sessions of analysts, a dashboard that refreshes, and an ETL that returns. Orders are
+`unlike`: three sessions of analysts, a dashboard that refreshes, an ETL that returns. Orders are
 `fair`, Spark's FAIR between queries; `pools`, a FAIR pool a person, FAIR inside; `srpt`, the
 plugin's least remaining work; `account`, the plugin without a file; `account-2`, the same with
 weight 2 for the ETL's person; `same`, the pools once more, with the arrivals that `account` had.

@@ -138,6 +138,13 @@ def _opened_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_opened_packages")
+def test_a_user_who_is_alone_is_served_as_by_srpt_on_a_real_spark(class_path: str) -> None:
+    said = run_java(class_path, "guest.AloneTest")
+    assert "ok one user" in said
+    assert "ok two users" in said
+
+
+@pytest.mark.usefixtures("_opened_packages")
 def test_limits_hold_on_a_real_spark(class_path: str, tmp_path: Path) -> None:
     write_policy(export_policy("srpt", load_workload("toy")), tmp_path / "policy.json")
     said = run_java(class_path, "guest.LimitsTest", tmp_path / "policy.json")

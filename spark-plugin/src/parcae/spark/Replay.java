@@ -36,14 +36,13 @@ import scala.reflect.ClassTag$;
  *
  * <p>Arguments: a file with the mixes and a file for the results, both JSON. A mix is {"jobs":
  * [{"name", "arrival_ms", "stages": [{"parents": [positions], "sleep_ms": [one per task]}]}]}. All
- * stages of a job lead to its last stage. A job may have a "user" and a "pool"; instead of an arrival
- * time, it may start "think_ms" after the end of the job in the position "after", unless that is
- * later than the "until_ms" of its mix.
+ * stages of a job lead to its last stage. A job may have a "user" and a "pool". Instead of an
+ * arrival time, it may start "think_ms" after the end of the job in the position "after", unless
+ * that is later than the "until_ms" of its mix.
  *
  * <p>Mixes run one after the other, and nothing runs between them. The jobs of a mix are submitted
- * at their arrival times. Without a pool, each job has its own, so that FAIR shares the cores between
- * jobs.
- * With spark.parcae.replay.warmUp=false the JVM is not warmed up first.
+ * at their arrival times. Without a pool, each job has its own, so that FAIR shares the cores
+ * between jobs. With spark.parcae.replay.warmUp=false the JVM is not warmed up first.
  *
  * <p>For every job the result holds the times of submission and of completion, in ms since the
  * start of its mix, or nothing if it was not submitted.
@@ -125,17 +124,15 @@ public final class Replay {
       String pool = job.path("pool").asText("job-" + number);
       Thread thread = new Thread(() -> {
         try {
+          long dueMs = job.path("arrival_ms").asLong();
           if (job.has("after")) {
             ends.get(job.path("after").asInt()).await();
-            Thread.sleep(job.path("think_ms").asLong());
+            dueMs = System.currentTimeMillis() - begin + job.path("think_ms").asLong();
           }
-          long wait = begin + job.path("arrival_ms").asLong() - System.currentTimeMillis();
-          if (wait > 0) {
-            Thread.sleep(wait);
-          }
-          if (System.currentTimeMillis() - begin > untilMs) {
+          if (dueMs > untilMs) {
             return;
           }
+          Thread.sleep(Math.max(0, begin + dueMs - System.currentTimeMillis()));
           context.setLocalProperty("spark.parcae.user", job.path("user").asText(null));
           entry.put("name", job.path("name").asText());
           entry.put("submitted_ms", System.currentTimeMillis() - begin);
