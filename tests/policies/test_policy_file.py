@@ -82,6 +82,15 @@ def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: P
     assert export_policy(str(path), toy).parameters["PROBE_ERRING"] == 3.5
 
 
+def test_a_job_has_its_bytes_where_they_are_known(tmp_path: Path) -> None:
+    short = replace(chain(1, 2, 10, "short"), scan_bytes=5e6)
+    workload = Workload("w", (short, chain(1, 2, 10, "long")))
+    write_policy(export_policy("srpt", workload), tmp_path / "policy.json")
+    found = read_policy(tmp_path / "policy.json").jobs
+    assert (found["short"].scan_bytes, found["long"].scan_bytes) == (5e6, None)
+    assert "scan_bytes" not in json.loads((tmp_path / "policy.json").read_text())["jobs"]["long"]
+
+
 def test_a_network_is_exported_with_the_rule_that_it_corrects(tmp_path: Path) -> None:
     toy = load_workload("toy")
     network = named_policy("parcae", toy, SimulationConfig(world=WorldName.CORES))

@@ -57,9 +57,10 @@ class PolicyStage(_Strict):
 
 
 class PolicyJob(_Strict):
-    """The estimates for a recurring job."""
+    """The estimates for a recurring job; at other bytes its work is in proportion."""
 
     work_ms: _Amount
+    scan_bytes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     stages: tuple[PolicyStage, ...] = Field(min_length=1)
 
 
@@ -161,15 +162,21 @@ def _policy_job(job: JobSpec) -> PolicyJob:
     for spec in job.stages:
         stage = PolicyStage(tasks=spec.num_tasks, task_ms=spec.mean_task_ms, parents=spec.parents)
         stages.append(stage)
-    return PolicyJob(work_ms=job.work_ms, stages=tuple(stages))
+    return PolicyJob(work_ms=job.work_ms, scan_bytes=job.scan_bytes or None, stages=tuple(stages))
 
 
 def content_of(policy: PolicyFile) -> dict[str, Any]:
-    """What is written into the file; only a network's file has weights."""
+    """What is written into the file; only a network's file has weights, and only jobs whose bytes
+    are known have them.
+    """
     without = {"guard" if policy.version == VERSION else "account"}
-    return policy.model_dump(
+    content = policy.model_dump(
         mode="json", exclude=without | (set() if policy.weights else {"weights"})
     )
+    for job in content["jobs"].values():
+        if job["scan_bytes"] is None:
+            del job["scan_bytes"]
+    return content
 
 
 def write_policy(policy: PolicyFile, path: Path) -> None:

@@ -158,7 +158,8 @@ final class Planner extends Following<Query> {
     for (String name : names) {
       Profile profile = policy.find(name);
       if (profile != null) {
-        return query(learnable, profile, new Trace.Label(name, Trace.Label.Source.POLICY, user));
+        Trace.Label label = new Trace.Label(name, Trace.Label.Source.POLICY, user);
+        return query(learnable, profile.at(bytes), label);
       }
     }
     for (String name : learnable) {

@@ -30,6 +30,7 @@ final class Policy {
       "format", "version", "policy", "kind", "parameters", "mean_work_ms", "guess_ms", "jobs");
   private static final Set<String> ACCOUNT_FIELDS = Set.of("factor", "floor");
   private static final Set<String> JOB_FIELDS = Set.of("work_ms", "stages");
+  private static final String SCAN_BYTES = "scan_bytes";
   private static final Set<String> STAGE_FIELDS = Set.of("tasks", "task_ms", "parents");
   /** What counts without a file until queries are learned: a task, and a query, in ms of a core. */
   private static final double PLAIN_TASK_MS = 1_000;
@@ -231,8 +232,13 @@ final class Policy {
   }
 
   private Profile profile(JsonNode job, String where) throws PolicyException {
-    checkFields(job, JOB_FIELDS, where);
+    Set<String> fields = new HashSet<>(JOB_FIELDS);
+    if (job.has(SCAN_BYTES)) { // not of a query that reads no files
+      fields.add(SCAN_BYTES);
+    }
+    checkFields(job, fields, where);
     amount(job, "work_ms", where);
+    double bytes = job.has(SCAN_BYTES) ? amount(job, SCAN_BYTES, where) : 0;
     List<Profile.Stage> stages = new ArrayList<>();
     for (JsonNode stage : job.path("stages")) {
       checkFields(stage, STAGE_FIELDS, where);
@@ -247,7 +253,7 @@ final class Policy {
       throw refusal("has no stages" + where);
     }
     checkOrder(stages, where);
-    return new Profile(stages);
+    return new Profile(stages, bytes);
   }
 
   /** Refuses stages that wait for each other, since they would never run. */

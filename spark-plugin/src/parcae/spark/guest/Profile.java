@@ -8,6 +8,7 @@ final class Profile {
   final List<Stage> stages;
   final double workMs; // of all tasks together
   final double taskMs; // mean duration of a task
+  final double bytes; // that the query reads then; 0: not known
 
   /** A stage: number of tasks, mean duration of a task, indices of the stages that it waits for. */
   static final class Stage {
@@ -23,6 +24,11 @@ final class Profile {
   }
 
   Profile(List<Stage> stages) {
+    this(stages, 0);
+  }
+
+  Profile(List<Stage> stages, double bytes) {
+    this.bytes = bytes;
     this.stages = new ArrayList<>(stages);
     double work = 0;
     long tasks = 0;
@@ -32,6 +38,12 @@ final class Profile {
     }
     workMs = work;
     taskMs = tasks == 0 ? 0 : work / tasks;
+  }
+
+  /** The profile for a query that reads other bytes; 0: not known. */
+  Profile at(double otherBytes) {
+    double ratio = Learned.ratio(otherBytes, bytes);
+    return ratio == 1 ? this : scaledTo(workMs * ratio);
   }
 
   /** The same stages with all durations scaled, so that their total work is as given. */

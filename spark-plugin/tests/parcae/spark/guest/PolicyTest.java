@@ -73,6 +73,16 @@ final class PolicyTest {
       Check.same(policy.account().floor, 0.25, "floor");
       Check.that(policy.find("unknown") == null, "an unknown job");
     });
+    Check.test("bytes, or none", () -> {
+      String job = good.path("jobs").fieldNames().next();
+      Profile without = Policy.read(changed(root -> { })).find(job);
+      Profile with = Policy.read(changed(root -> firstJob(root).put("scan_bytes", 5e6))).find(job);
+      Check.same(without.at(1e9).workMs, without.workMs, "bytes that are not known");
+      Check.same(with.at(0).workMs, without.workMs, "a query whose bytes are not known");
+      double twice = with.at(15e6).workMs / without.workMs;
+      Check.that(Math.abs(twice - 2) < 1e-9, "twice the bytes, with the overhead's: " + twice);
+      refused("scan_bytes = -1", root -> firstJob(root).put("scan_bytes", -1));
+    });
     Check.test("accounts, or none", () -> {
       Check.that(Policy.read(changed(root -> root.putNull("account"))).account() == null, "none");
       Check.that(Policy.read(changed(root -> older(root, null))).account() == null, "no guard");
