@@ -85,6 +85,8 @@ class _Logged(Mirror):
             result = (error.code, str(error))
             raise
         finally:
+            # What was prepared may not matter: the other mirror takes the message alone.
+            given = given[:2]
             log.calls.append((self._now_s(), name, given, result))
             log.caller = None
         return result
@@ -112,6 +114,7 @@ class _Turns(DrawnTurns):
         super().__init__(loop, clock)
         self.worked: list[tuple[Account | None, float]] = []
         self.spans: list[list[Any]] = []
+        self.works: list[Any] = []
 
     def begin(self, account: Account, size: int, run: Any, done: Any) -> Any:
         span = [account.whole, len(self.worked), None]
@@ -123,7 +126,9 @@ class _Turns(DrawnTurns):
             finally:
                 span[2] = len(self.worked) + 1  # its last slice is counted after this
 
-        return super().begin(account, size, noted, done)
+        work = super().begin(account, size, noted, done)
+        self.works.append(work)
+        return work
 
     def _count(self, work: Any) -> None:
         before_s = work.counted_s
@@ -134,7 +139,9 @@ class _Turns(DrawnTurns):
         """Nobody who waited had less than its share of the time, but for a little."""
         longest_s = max((took_s for _, took_s in self.worked), default=0.0)
         assert longest_s <= most_s
-        for account, begun, end in self.spans:
+        for work, (account, begun, end) in zip(self.works, self.spans, strict=True):
+            if work.is_dropped:  # perhaps it never began
+                continue
             meanwhile = self.worked[begun:end]
             peers = {
                 id(one)

@@ -7,6 +7,7 @@ that share a cluster. All checks of an event come before its first change to the
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -30,13 +31,21 @@ from parcae.cluster.kernels.serving import (
     hide_stage,
     job_ended,
     rerun_tasks,
+    reveal_stages,
     stages_added,
     tasks_ended,
     tasks_started,
 )
 from parcae.cluster.kernels.transitions import job_arrived
 from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
-from parcae.service.jobs import DurationModel, check_executed, checked_order, parents_by_index
+from parcae.service.jobs import (
+    DurationModel,
+    JobRows,
+    RecurringJob,
+    check_executed,
+    checked_order,
+    parents_by_index,
+)
 from parcae.service.live_tables import ALONE, Counts, EndedJob, LiveJob, LiveSettings, LiveTables
 from parcae.service.policies import PolicyFor, TimedPlan
 from parcae.service.protocol import (
@@ -76,6 +85,8 @@ _BYTES = Room(4_000, 1_000, 100)
 _BYTES_ENDED = 600
 #: Number of ended jobs per application that are remembered: late events of them are ignored.
 _REMEMBERED = 4_096
+#: What is known of the jobs of a message that is about to be taken, by their identity.
+Prepared = dict[int, tuple[RecurringJob, JobRows]]
 
 
 class Mirror(LiveTables):
@@ -108,6 +119,7 @@ class Mirror(LiveTables):
         self._clocks: dict[str, int] = {}
         self._offsets: dict[str, int] = {}
         self._used: dict[str, Room] = {}
+        self._prepared: Prepared = {}
         self._ended: dict[str, OrderedDict[str, None]] = {}
         # Jobs that `derive` must bring up to date. It looks at all stages of a job, so it does this
         # once for stages that end or change one after another, as skipped ones do.
@@ -115,8 +127,29 @@ class Mirror(LiveTables):
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def take_state(self, application: str, message: StateMessage) -> None:
+    def prepare(self, application: str, message: StateMessage | Events) -> Prepared:
+        """Look up the jobs of a request, to be taken with it: it takes long and changes nothing."""
+        jobs = (
+            message.jobs
+            if isinstance(message, StateMessage)
+            else (event.job for event in message.events if isinstance(event, JobArrived))
+        )
+        prepared: Prepared = {}
+        for job in jobs:
+            make_way()
+            with contextlib.suppress(ProtocolError):  # it will be refused when it arrives
+                prepared[id(job)] = self._looked_up(application, job)
+        return prepared
+
+    def _looked_up(self, application: str, job: JobMessage) -> tuple[RecurringJob, JobRows]:
+        recurring = self._duration_model.look_up(application, job.names, job.stages)
+        return recurring, self._duration_model.rows(job, recurring)
+
+    def take_state(
+        self, application: str, message: StateMessage, prepared: Prepared | None = None
+    ) -> None:
         """Replace everything about the application by the contents of the message."""
+        self._prepared = prepared or {}
         self.forget(application)
         if self._settings.num_cores is not None and self._clocks:
             ahead_ms = message.clock_ms - self.clock_ms
@@ -137,8 +170,11 @@ class Mirror(LiveTables):
         self._now["is_plan_due"][0] = 1
         self.settle()
 
-    def take_events(self, application: str, message: Events) -> None:
+    def take_events(
+        self, application: str, message: Events, prepared: Prepared | None = None
+    ) -> None:
         """Apply the events of a message in order, then plan if a plan is due."""
+        self._prepared = prepared or {}
         last_ms = self._clocks.get(application, 0)
         if message.clock_ms < last_ms:
             raise ProtocolError(
@@ -272,8 +308,8 @@ class Mirror(LiveTables):
         if (application, job_id) in self.jobs or job_id in self._ended.get(application, ()):
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {job_id} has arrived before")
         self._claim(application, 1, message.stages)
-        recurring = self._duration_model.look_up(application, message.names, message.stages)
-        rows = self._duration_model.rows(message, recurring)
+        prepared = self._prepared.pop(id(message), None)
+        recurring, rows = prepared or self._looked_up(application, message)
         count = len(rows.specs)
         # An open job gets as many free rows as it has stages, plus two, for stages to come.
         spare = count + 2 if message.is_open else 0
@@ -299,10 +335,9 @@ class Mirror(LiveTables):
         if job.is_open:
             hide_stage(self.state, start)
         self._reveals.extend(start + root for root in rows.roots)
-        while self._reveals and not self._settings.follows_simulator:
-            root = self._reveals.popleft()
-            if self._stage["num_parents_unsaturated"][root] > 0:  # else its tasks have revealed it
-                reveal_stage(self.state, root)
+        if not self._settings.follows_simulator:
+            reveal_stages(self.state, np.array(self._reveals, np.int64))
+            self._reveals.clear()
         self._catch_up(job, [message.stages[position] for position in rows.order])
 
     def _claim(self, application: str, num_jobs: int, stages: tuple[StageMessage, ...]) -> None:

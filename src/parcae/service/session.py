@@ -18,7 +18,7 @@ from parcae.base.errors import ProtocolError
 from parcae.base.texts import MS_PER_HOUR, MS_PER_S
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import Counts, EndedJob, LiveSettings
-from parcae.service.mirror import Mirror
+from parcae.service.mirror import Mirror, Prepared
 from parcae.service.policies import PolicyFor, TimedPlan
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
@@ -486,8 +486,9 @@ class Session:
                 make_way()
                 if not self.is_open:  # a newer connection replaced it meanwhile
                     raise ProtocolError(Code.UNEXPECTED, _EXPECTED[self._stage])
+                prepared = mirror.prepare(application, part) if is_shared else {}
                 with whole(is_shared), mirror.lock:
-                    self._apply(mirror, part, is_first=not number)
+                    self._apply(mirror, part, prepared, is_first=not number)
             with whole(is_shared), mirror.lock:
                 orders = self.service.orders_for(mirror, application)
         except ProtocolError:
@@ -502,16 +503,18 @@ class Session:
         self._last_meaning = meaning_of(orders)
         return orders.model_copy(update={"seq": message.seq})
 
-    def _apply(self, mirror: Mirror, part: StateMessage | Events, *, is_first: bool) -> None:
+    def _apply(
+        self, mirror: Mirror, part: StateMessage | Events, prepared: Prepared, *, is_first: bool
+    ) -> None:
         """Apply a request, or a part of it, to the mirror, and share the executors out anew."""
         service = self.service
         try:
             if is_first:
                 self._check(part)
             if isinstance(part, StateMessage):
-                mirror.take_state(self.application, part)
+                mirror.take_state(self.application, part, prepared)
             else:
-                mirror.take_events(self.application, part)
+                mirror.take_events(self.application, part, prepared)
             if service.sharing is not None and part.cores is not None:
                 service.sharing.report_cores(self.application, part.cores)
         except ProtocolError:
