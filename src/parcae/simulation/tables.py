@@ -15,7 +15,7 @@ from parcae.cluster.orders import one_pool
 from parcae.cluster.state import STAGE_SPEC, World
 from parcae.workloads.durations import TaskDurations, Wave
 from parcae.workloads.guess import guess_task_ms
-from parcae.workloads.job import JobSpec, no_driver_time, spark_roots
+from parcae.workloads.job import JobSpec, StageSpec, no_driver_time, spark_roots
 from parcae.workloads.workload import JobSequence, Workload
 
 Float64Array = npt.NDArray[np.float64]
@@ -98,6 +98,21 @@ DURATION_LIST = np.dtype([("start", "i8"), ("count", "i8"), ("adds_warmup", "i8"
 #: Levels for one number of executors: `upper` with probability weight / span, else `lower`.
 GRID = np.dtype([("lower", "i8"), ("upper", "i8"), ("span", "i8"), ("weight", "i8")], align=True)
 
+#: World of cores: how the samples of a stage are dealt out to its tasks (`dealt_sample`).
+DEAL = np.dtype(
+    [
+        ("num_tasks", "i8"),  # 0: every task draws from all samples
+        ("first_sample", "i8"),
+        ("num_samples", "i8"),
+        ("per_task", "i8"),  # samples / tasks; 0 if that is no whole number
+        ("group_bits", "i8"),  # 2^bits tasks that start one after another are a group
+    ],
+    align=True,
+)
+#: A recorded run is dealt out in up to four groups, as slow tasks are mostly the first ones.
+_GROUPS_BITS = 2
+_ONE_GROUP = 62
+
 
 #: Driver time of a stage in a run; in the last row of a run the gap is the tail of the job.
 DRIVER = np.dtype([("gap_ms", "i8"), ("lag_ms", "i8")], align=True)
@@ -111,6 +126,7 @@ class WorkloadTables(NamedTuple):
     guesses: Any  # STAGE_SPEC[num_stages], what it sees of an unknown job
     spec_children: Any  # int64[num_edges], child stages, numbered within the job
     durations: Any  # STAGE_DURATIONS[num_stages]
+    deals: Any  # DEAL[num_stages]
     lists: Any  # DURATION_LIST: row list_row + wave * num_levels + level
     grids: Any  # GRID: row grid_row + min(number of executors, top)
     samples: Any  # int32[num_samples], ms
@@ -172,6 +188,7 @@ class _Builder:
         self.grid_rows: dict[tuple[int, ...], int] = {}
         self.num_grid_rows = 0
         self.rows: dict[int, tuple[int, int, int, int, int]] = {}  # by id of the duration table
+        self.ascending: dict[int, int] = {}  # first sample of the sorted ones, likewise
 
     def _add_samples(self, samples: npt.NDArray[np.int64]) -> tuple[int, int]:
         """Add a list of samples. Returns (start, count) in the flat table."""
@@ -244,6 +261,21 @@ class _Builder:
         self.rows[id(durations)] = result
         return result
 
+    def deal(self, stage: StageSpec) -> tuple[int, int, int, int, int]:
+        """The DEAL row of a stage whose duration table has a row."""
+        first, count, _ = self.lists[self.rows[id(stage.durations)][0]]
+        is_dealt = self.world is World.CORES and self.mode is DurationMode.SAMPLED and count > 1
+        if not is_dealt:
+            return (0, 0, 0, 0, 0)
+        if count == stage.num_tasks:
+            group_bits = max(0, count.bit_length() - _GROUPS_BITS)
+            return (count, first, count, 1, group_bits)
+        key = id(stage.durations)
+        if key not in self.ascending:
+            self.ascending[key], _ = self._add_samples(np.sort(stage.durations.all_samples))
+        per_task = 0 if count % stage.num_tasks else count // stage.num_tasks
+        return (stage.num_tasks, self.ascending[key], count, per_task, _ONE_GROUP)
+
 
 def _guesses(workload: Workload, specs: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     """The specs of every job as the scheduler guesses them for an unknown job."""
@@ -308,6 +340,7 @@ def _build(
     specs: list[tuple[Any, ...]] = []
     children: list[int] = []
     first_stage = [0]
+    deals: list[tuple[int, int, int, int, int]] = []
     durations: list[tuple[int, int, int, int, int]] = []
     roots = [spark_roots([stage.parents for stage in job.stages]) for job in workload.jobs]
     for job in workload.jobs:
@@ -315,6 +348,7 @@ def _build(
         specs.extend(rows)
         children.extend(job_children)
         durations.extend(builder.durations_row(stage.durations) for stage in job.stages)
+        deals.extend(map(builder.deal, job.stages))
         first_stage.append(len(specs))
     stage_specs = np.array(specs, STAGE_SPEC)
     row_of_user = {user: row for row, user in enumerate(dict.fromkeys(workload.users))}
@@ -324,6 +358,7 @@ def _build(
         _guesses(workload, stage_specs).view(np.recarray),
         np.array(children, np.int64),
         np.array(durations, STAGE_DURATIONS).view(np.recarray),
+        np.array(deals, DEAL).view(np.recarray),
         np.array(builder.lists, DURATION_LIST).view(np.recarray),
         np.concatenate(builder.grids).view(np.recarray),
         np.concatenate(builder.samples),

@@ -139,8 +139,14 @@ class TaskDurations:
 
     @property
     def all_samples(self) -> Samples:
-        """The samples of all waves and levels."""
+        """The samples of all waves and levels, once if all waves have the same."""
+        if self._has_same(self.first, self.rest) and self._has_same(self.first, self.fresh):
+            return np.concatenate(self.first)
         return np.concatenate([*self.first, *self.rest, *self.fresh])
+
+    @staticmethod
+    def _has_same(samples: tuple[Samples, ...], others: tuple[Samples, ...]) -> bool:
+        return all(map(np.array_equal, samples, others))
 
     @cached_property
     def warm(self) -> TaskDurations:
@@ -151,7 +157,7 @@ class TaskDurations:
         executors keeps them.
         """
         samples = np.concatenate([*self.first, *self.rest])
-        is_like_first = all(map(np.array_equal, self.fresh, self.first))
+        is_like_first = self._has_same(self.fresh, self.first)
         if is_like_first or not samples.size or not sum(ms.size for ms in self.fresh):
             return self
         return TaskDurations((1,), (samples[:0],), (samples,), (samples[:0],))

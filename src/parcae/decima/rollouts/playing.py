@@ -325,7 +325,7 @@ def _remaining_ms(state, future, tables, executor):  # type: ignore[no-untyped-d
     for draw in range(_MOST_DRAWS):
         random_bits = task_bits(bits, draw)
         duration_ms = task_duration_ms(
-            tables, profile, draw, attached, _REST, random_bits, warmup_ms
+            tables, profile, draw, attached, _REST, bits, random_bits, warmup_ms
         )
         duration_ms = np.int64(math.floor(duration_ms * future.run_factor[stage] + 0.5))
         if duration_ms >= elapsed_ms:

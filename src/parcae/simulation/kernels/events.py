@@ -165,6 +165,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _JOB_STEP = np.uint64(0xD1342543DE82EF95)
 _LOW_BITS = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_ONE = np.uint64(1)
+_DEAL = np.uint64(0xA0761D6478BD642F)
 
 
 @inlined
@@ -194,8 +196,69 @@ def task_bits(stage_bits, task):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _below(random_bits, end):  # type: ignore[no-untyped-def]
+    """A number from 0 to end - 1, by the lower half of the bits; without a division."""
+    return np.int64(((random_bits & _LOW_BITS) * np.uint64(end)) >> _HALF)
+
+
+@inlined
+def permuted(place, size, key):  # type: ignore[no-untyped-def]
+    """Where `place` goes in a random order of 0..size - 1 that follows from 64 random bits.
+
+    Rounds of steps that can be undone permute the numbers below a power of two; what lands at
+    `size` or above is permuted again (Black and Rogaway, Ciphers with arbitrary finite domains,
+    2002). The turn at the end makes every place equally likely, however small `size` is.
+    """
+    mask = np.uint64(size - 1)
+    mask |= mask >> np.uint64(1)
+    mask |= mask >> np.uint64(2)
+    mask |= mask >> np.uint64(4)
+    mask |= mask >> np.uint64(8)
+    mask |= mask >> np.uint64(16)
+    end = np.uint64(size)
+    x = np.uint64(place)
+    while True:
+        x = ((x + key) * ((key >> np.uint64(15)) | _ONE)) & mask
+        x ^= (x >> np.uint64(1)) ^ (x >> np.uint64(3)) ^ (x >> np.uint64(7))
+        x = ((x + (key >> np.uint64(45))) * ((key >> np.uint64(30)) | _ONE)) & mask
+        x ^= (x >> np.uint64(1)) ^ (x >> np.uint64(2)) ^ (x >> np.uint64(5)) ^ (x >> np.uint64(11))
+        if x < end:
+            break
+    x += ((key >> _HALF) * end) >> _HALF
+    return np.int64(x if x < end else x - end)
+
+
+@inlined
+def dealt_sample(  # type: ignore[no-untyped-def]
+    deals, stage_profile, task, deal_bits, random_bits
+):
+    """Which of the samples of a stage a task gets: the stage gets each equally often, so that its
+    longest one is not drawn twice or never.
+
+    Tasks of a group, which start one after another, get samples of their places in a random order.
+    A recorded run has one sample for each place. Else the samples are in ascending order and the
+    stage is one group: a place has a part of them, of which it takes a random one.
+    """
+    num_tasks = deals.num_tasks[stage_profile]
+    num_samples = deals.num_samples[stage_profile]
+    group_bits = deals.group_bits[stage_profile]
+    deal_bits ^= _DEAL
+    if task >= num_tasks:  # a live stage may have more tasks than its profile
+        deal_bits = mix(deal_bits + np.uint64(task // num_tasks))
+        task %= num_tasks
+    group = task >> group_bits
+    first = group << group_bits
+    size = min(1 << group_bits, num_tasks - first)
+    place = first + permuted(task - first, size, mix(deal_bits + np.uint64(group)))
+    per_task = deals.per_task[stage_profile]
+    if per_task > 0:  # without a division
+        return place * per_task + _below(random_bits, per_task)
+    return (place * num_samples + _below(random_bits, num_samples)) // num_tasks
+
+
+@inlined
 def task_duration_ms(  # type: ignore[no-untyped-def]
-    tables, stage_profile, task, num_attached, wave, random_bits, warmup_delay_ms
+    tables, stage_profile, task, num_attached, wave, deal_bits, random_bits, warmup_delay_ms
 ):
     """Draw the duration in ms of a task; reads the tables, writes nothing.
 
@@ -205,11 +268,15 @@ def task_duration_ms(  # type: ignore[no-untyped-def]
         task: number of the task within the stage.
         num_attached: executors that the job holds when the task starts.
         wave: the `Wave` in which the task runs.
-        random_bits: 64 random bits. The upper half chooses between the two measured levels of
-            parallelism around `num_attached`, the lower half chooses the sample.
+        deal_bits: 64 random bits of the stage, by which samples are dealt to its tasks.
+        random_bits: 64 random bits of the task. The upper half chooses between the two measured
+            levels of parallelism around `num_attached`, the lower half chooses the sample.
         warmup_delay_ms: added if samples of fresh executors were not measured.
     """
     durations = tables.durations
+    if tables.deals.num_tasks[stage_profile] > 0:
+        sample = dealt_sample(tables.deals, stage_profile, task, deal_bits, random_bits)
+        return np.int64(tables.samples[tables.deals.first_sample[stage_profile] + sample])
     grid = durations.grid_row[stage_profile] + min(num_attached, durations.top[stage_profile])
     # Multiply and shift: scales 32 random bits to 0..span - 1 without a division.
     upper = ((random_bits >> _HALF) * np.uint64(tables.grids.span[grid])) >> _HALF
@@ -222,7 +289,7 @@ def task_duration_ms(  # type: ignore[no-untyped-def]
     if durations.is_listed[stage_profile]:
         sample = task % tables.lists.count[row]
     else:
-        sample = np.int64(((random_bits & _LOW_BITS) * np.uint64(tables.lists.count[row])) >> _HALF)
+        sample = _below(random_bits, tables.lists.count[row])
     duration_ms = np.int64(tables.samples[tables.lists.start[row] + sample])
     return duration_ms + tables.lists.adds_warmup[row] * warmup_delay_ms
 
@@ -346,15 +413,16 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
 
 @inlined
 def sample_ms(  # type: ignore[no-untyped-def]
-    future, tables, stage, task, wave, attached, random_bits
+    future, tables, stage, task, wave, attached, deal_bits, random_bits
 ):
-    """Sample the duration in ms of a task, by its random bits and the factor of its stage."""
+    """Sample the duration in ms of a task, by random bits and the factor of its stage."""
     duration_ms = task_duration_ms(
         tables,
         future.stage_profile[stage],
         task,
         attached,
         wave,
+        deal_bits,
         random_bits,
         future.events.warmup_delay_ms[0],
     )
@@ -370,8 +438,9 @@ def draw_duration_ms(  # type: ignore[no-untyped-def]
     state, future, tables, executor, stage, task, wave, attached
 ):
     """Draw the duration in ms of a task that starts now."""
-    random_bits = task_bits(future.stage_bits[stage], task)
-    duration_ms = sample_ms(future, tables, stage, task, wave, attached, random_bits)
+    stage_bits = future.stage_bits[stage]
+    bits = task_bits(stage_bits, task)
+    duration_ms = sample_ms(future, tables, stage, task, wave, attached, stage_bits, bits)
     if future.tasks.shape[0] > 0:
         record_task(state, future, executor, stage, task, duration_ms)
     future.events.num_tasks[0] += 1

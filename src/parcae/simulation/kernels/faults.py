@@ -266,14 +266,19 @@ def _next_task(state, future, stage, core):  # type: ignore[no-untyped-def]
 
 @inlined
 def _next_bits(future, stage, task, row):  # type: ignore[no-untyped-def]
-    """Count an attempt of the task, and return (its random bits, those of its duration)."""
+    """Count an attempt of the task, and return its random bits, and those by which samples are
+    dealt and drawn; an attempt with a duration of its own is dealt to apart from the others.
+    """
     attempt = future.fault_tasks.num_attempts[row]
     future.fault_tasks.num_attempts[row] = attempt + 1
-    first_bits = task_bits(future.stage_bits[stage], task)
-    bits = first_bits
-    if attempt > 0:
-        bits = mix(first_bits + np.uint64(attempt) * _ATTEMPT_STEP)
-    return bits, bits if future.faults.redraws[0] else first_bits
+    stage_bits = future.stage_bits[stage]
+    first_bits = task_bits(stage_bits, task)
+    if attempt == 0:
+        return first_bits, stage_bits, first_bits
+    bits = mix(first_bits + np.uint64(attempt) * _ATTEMPT_STEP)
+    if future.faults.redraws[0]:
+        return bits, bits, bits
+    return bits, stage_bits, first_bits
 
 
 @kernel
@@ -285,8 +290,8 @@ def _begin_attempt(  # type: ignore[no-untyped-def]
     cores = future.fault_cores
     task = _next_task(state, future, stage, core)
     row = future.fault_stages.first_row[stage] + task
-    bits, sample_bits = _next_bits(future, stage, task, row)
-    duration_ms = sample_ms(future, tables, stage, task, _REST, num_cores, sample_bits)
+    bits, deal_bits, sample_bits = _next_bits(future, stage, task, row)
+    duration_ms = sample_ms(future, tables, stage, task, _REST, num_cores, deal_bits, sample_bits)
     if unit(mix(bits ^ _STRAGGLES)) < faults.straggler_share[0]:
         duration_ms = np.int64(math.floor(duration_ms * faults.straggler_factor[0] + 0.5))
     num_failures = future.fault_tasks.num_failures[row]
