@@ -35,10 +35,15 @@ def test_the_example_log_comes_out_as_it_was_and_not_without_its_driver() -> Non
 
 def test_real_logs_come_out_as_they_were() -> None:
     folders = sorted(shared_data("real-logs").glob("*/*"))
-    ratios = np.array([one.ratio for path in folders for one in _checked(path)])
+    checked = [one for path in folders for one in _checked(path)]
+    ratios = np.array([one.ratio for one in checked])
     assert len(ratios) >= 20
     assert np.abs(ratios - 1).mean() <= 0.02
     assert np.abs(ratios - 1).max() <= 0.15
+    # Predictions draw durations: they foretell a log almost as well as its own durations do.
+    drawn = np.array([one.drawn for one in checked])
+    assert np.abs(drawn - 1).max() <= 0.1
+    assert np.abs(drawn / ratios - 1).max() <= 0.02
 
 
 def test_the_command_prints_every_query(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Rules beyond those of `spark_world`:
 
 1. A stage is submitted `gap` ms after the ends of its parents (the arrival, if it has none), may
    start tasks `lag` ms later, and a job ends `tail` ms after its last stage was done.
-2. A Spark job has its number when its first stage is submitted.
+2. A Spark job and all of its stages have their numbers when its first stage is submitted.
 3. The number of cores changes at given times. Cores that leave do so as soon as they are idle, the
    offer round comes after that. While there is no core, a stage is submitted at the next change.
 4. Of the events of one time, arrivals come first, then changes of the cores, then what the driver
@@ -14,6 +14,7 @@ Rules beyond those of `spark_world`:
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,8 +44,7 @@ class DrivenWorld(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.numbered: dict[tuple[int, int], int] = {}
-        self.done: set[int] = set()
+        self.task_sets = itertools.count()
         self.up = self.target = self.cores
         for time_ms, change in self.changes:
             self.push(time_ms, "cores", change)
@@ -86,8 +86,8 @@ class DrivenWorld(World):
             if not child.parents:
                 self.parents_ended(now, child)
         tail_ms = self.drivers[stage.job].tail_ms
-        self.done.add(stage.id)
-        if all(other.id in self.done for other in siblings):
+        stage.is_done = True
+        if all(other.is_done for other in siblings):
             if tail_ms:
                 self.push(now + tail_ms, "result", stage.job)
             else:
@@ -106,10 +106,11 @@ class DrivenWorld(World):
             self.push(min(later), "submit", stage)
             return
         driver = self.drivers[stage.job]
-        key = (stage.job, driver.spark_job[stage.index])
-        if key not in self.numbered:
-            self.numbered[key] = next(self.spark_jobs)
-        stage.spark_job = self.numbered[key]
+        if stage.spark_job < 0:
+            number = next(self.spark_jobs)
+            for other in self.stages[stage.job]:
+                if driver.spark_job[other.index] == driver.spark_job[stage.index]:
+                    other.spark_job, other.id = number, next(self.task_sets)
         lag_ms = driver.lag_ms[stage.index]
         if lag_ms:
             self.push(now + lag_ms, "launch", stage)

@@ -212,10 +212,12 @@ def test_without_a_file_task_sets_of_no_pool_share_equally() -> None:
     """SPARK-42157; with a file that does not say so, and before Spark 3.4, they run in order."""
     workload = Workload("bare", tuple(_job(name, "", 1_000, 20) for name in ("x", "y")))
     config = SimulationConfig(world=WorldName.CORES, num_executors=2)
-    policy = resolve_policies(workload, ["fair:pools"], config, "batch", 2).policies["fair:pools"]
-    trace = simulate(JobSequence(workload, np.arange(2), np.zeros(2, np.int64)), policy, config, 1)
-    # The first takes both cores when it is revealed; FIFO would have it end at 10 s.
-    assert trace.completion_ms.tolist() == [19_000, 20_000]
+    sequence = JobSequence(workload, np.arange(2), np.zeros(2, np.int64))
+    names = ["fair:pools", "fair:pools-3.3"]
+    fair, old = resolve_policies(workload, names, config, "batch", 2).policies.values()
+    # The first takes both cores when it is revealed.
+    assert simulate(sequence, fair, config, 1).completion_ms.tolist() == [19_000, 20_000]
+    assert simulate(sequence, old, config, 1).completion_ms.tolist() == [10_000, 20_000]
 
 
 def test_a_minimum_share_comes_before_weights(tmp_path: Path) -> None:

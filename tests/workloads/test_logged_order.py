@@ -33,7 +33,7 @@ _FILE = _FAIR | {"spark.scheduler.allocation.file": "/etc/spark/pools.xml"}
         (_FAIR, "3.4.0", ["", "default"], "fair:pools", "without pools: task sets share equally"),
         (_FAIR, "3.3.4", [""], "fifo", "without pools: in order of submission"),
         (_FAIR, "4.0.0-preview1", ["a", ""], "fair:pools", "without a pool task sets share"),
-        (_FAIR, "3.2.1", ["a", ""], "", "jobs without a pool in order of submission"),
+        (_FAIR, "3.2.1", ["a", ""], "fair:pools-3.3", "jobs without a pool in order of submission"),
         (_FAIR, "", [""], "fair:pools", "task sets share equally"),
         (_FILE, "3.5.1", ["a"], "fair:/etc/spark/pools.xml", "its jobs named a$"),
         (_FILE, "2.4.0", [""], "fair:/etc/spark/pools.xml", "its jobs named no pool$"),

@@ -92,6 +92,9 @@ STAGE = np.dtype(
         # World of cores: its `frontier_rank` whenever it is runnable; -1 before it was runnable. A
         # stage whose tasks run again keeps its place, as a task set of Spark does.
         ("first_rank", "i8"),
+        # World of cores: its number among all stages, which is in the name of its task set. Spark
+        # numbers stages as their Spark jobs are submitted.
+        ("serial", "i8"),
         ("num_parents_unsaturated", "i8"),
         ("num_parents_unfinished", "i8"),
         ("child_start", "i8"),

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from parcae.base.texts import s_from_ms
 from parcae.cluster.state import MAX_POOLS
 from parcae.cluster.trace import Trace
+from parcae.policies.names import OLD_JOBS_POOLS, PolicyName
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables, pools_policy
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -157,13 +158,15 @@ _FIFO = OrderPolicy("as logged", OrderKind.FIFO_SPARK_JOBS, plan_tables())
 
 def _as_logged(workload: Workload, policy: str) -> OrderPolicy:
     """An application's order; where its allocation file is not here, all pools weigh the same."""
-    kind, _, path = policy.partition(":")
-    if kind == "fifo":
+    name = PolicyName(policy)
+    if name.word == "fifo":
         return _FIFO
     if len({job.pool for job in workload.jobs}) >= MAX_POOLS:
         # That many are made for one job each.
         return OrderPolicy("as logged", OrderKind.FAIR, plan_tables())
-    return pools_policy("as logged", path if Path(path).is_file() else "", workload)
+    path = name.pools_file
+    is_known = path == OLD_JOBS_POOLS or Path(path).is_file()
+    return pools_policy("as logged", path if is_known else "", workload)
 
 
 def _checked(one: Replayed) -> ReplayedLog:

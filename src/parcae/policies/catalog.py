@@ -21,7 +21,7 @@ from parcae.policies.learned import (
     shipped_policy,
     variant_name,
 )
-from parcae.policies.names import PolicyName
+from parcae.policies.names import OLD_JOBS_POOLS, PolicyName
 from parcae.policies.network.kernels import FEATURE_VERSION, KIND
 from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.orders.kernels import OrderKind, PlanTables
@@ -123,9 +123,11 @@ _TITLES = {
 def _title(name: PolicyName, setting: PolicySetting) -> str:
     if name.own_pools:
         _, _, made = read_pools(name.pools_file, setting.workload)
-        defined = f"of {name.pools_file}" if name.pools_file else ""
+        is_old = name.argument == OLD_JOBS_POOLS
+        defined = f"of {name.pools_file}" if name.pools_file and not is_old else ""
         named = f"{listed(made)} as jobs name them" if made else ""
-        return f"Spark's FAIR, pools {' and '.join(filter(None, (defined, named))) or 'of no job'}"
+        pools = " and ".join(filter(None, (defined, named))) or "of no job"
+        return f"Spark's FAIR{' before 3.4' * is_old}, pools {pools}"
     has_pools = name.name == "fair" and any(job.pool for job in setting.workload.jobs)
     return _TITLES[name.name] + " (with the pools that jobs name: fair:pools)" * has_pools
 
@@ -146,6 +148,8 @@ POLICIES = (
                 "beside them", _SPARK, _fair),
     PolicyEntry("fair:pools", "Spark's fair scheduler without a file: the pools that jobs name, of "
                 "equal weight; between task sets of no pool fair, as in Spark 3.4 or newer",
+                _SPARK, _fair),
+    PolicyEntry("fair:pools-3.3", "the same before Spark 3.4: FIFO between task sets of no pool",
                 _SPARK, _fair),
     PolicyEntry("user-fair[:WEIGHTS.csv]", "Spark's fair scheduler with a pool a user (where "
                 "nobody is known, a recurring name), fair inside", _SPARK, _user_fair,

@@ -39,6 +39,8 @@ _ORDERS_ACCOUNT = "srpt"
 POOL_FILES = (".json", ".xml")
 #: In `fair:pools`: the pools that jobs name, without a file.
 JOBS_POOLS = "pools"
+#: The same before Spark 3.4, where jobs without a pool run in order of submission.
+OLD_JOBS_POOLS = "pools-3.3"
 #: What a policy's name may be followed by: (usage, summary, world).
 ADDITIONS = (
     (
@@ -115,12 +117,13 @@ class PolicyName:
     @property
     def own_pools(self) -> str:
         """The pools of `fair:FILE` and `fair:pools`: what follows the colon; "" for other names."""
-        is_pools = self.argument == JOBS_POOLS or self.argument.endswith(POOL_FILES)
+        is_named = self.argument in (JOBS_POOLS, OLD_JOBS_POOLS)
+        is_pools = is_named or self.argument.endswith(POOL_FILES)
         return self.argument if self.word == "fair" and is_pools else ""
 
     @property
     def pools_file(self) -> str:
-        """The allocation file of a policy; "": it has none, as Spark may have."""
+        """The allocation file of a policy; "" or `OLD_JOBS_POOLS`: it has none, as Spark may."""
         return self.pools or ("" if self.own_pools == JOBS_POOLS else self.own_pools)
 
     @property

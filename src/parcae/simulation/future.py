@@ -62,6 +62,7 @@ EVENTS = np.dtype(
         # World of cores: loss or return of an executor, or check for tasks that run long.
         ("next_fault_ms", "i8"),
         ("num_timers", "i8"),  # rows of `timers` in use
+        ("num_numbered", "i8"),  # stages whose Spark job was submitted so far
         ("num_timers_set", "i8"),  # timers of one time fire in the order in which they were set
     ],
     align=True,

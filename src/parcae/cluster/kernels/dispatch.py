@@ -334,7 +334,7 @@ def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
                 continue
             is_first = best == NO_STAGE or stages.num_bound[stage] < stages.num_bound[best]
             is_tie = best != NO_STAGE and stages.num_bound[stage] == stages.num_bound[best]
-            if is_first or (is_tie and name_goes_before(stage, best)):
+            if is_first or (is_tie and name_goes_before(stages.serial[stage], stages.serial[best])):
                 best = stage
     return best
 

@@ -174,6 +174,7 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
     stages.child_start[stage] = now.num_edges[0]
     stages.num_children[stage] = 0
     stages.frontier_rank[stage] = stages.first_rank[stage] = -1
+    stages.serial[stage] = stage
     reset_stage_order(state, stage, 0.0)
     jobs.num_stages[job] += 1
     jobs.num_unstarted[job] += 1

@@ -179,6 +179,7 @@ def _add_stage(  # type: ignore[no-untyped-def]
         state.children[now.num_edges[0]] = start + spec_children[spec.child_start[row] + edge]
         now.num_edges[0] += 1
     stages.frontier_rank[stage] = stages.first_rank[stage] = -1
+    stages.serial[stage] = stage
     # In the world of cores, `reveal_stage` makes a stage runnable; the count of at least 1 keeps it
     # from being schedulable before.
     if now.world[0] == _CORES:

@@ -19,6 +19,7 @@ from parcae.cluster.kernels.accounts import IS_RECIPROCAL, IS_WORK
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import MAX_POOLS, POOL, allocate_virtual
 from parcae.policies.compiled import CompiledPlanner
+from parcae.policies.names import OLD_JOBS_POOLS
 from parcae.policies.orders.kernels import (
     GITTINS_AGES_PER_UNIT,
     GITTINS_SIGMAS_PER_UNIT,
@@ -32,18 +33,21 @@ from parcae.workloads.workload import Workload
 
 #: The pools of Spark without an allocation file: those that jobs name, and `default`, in which task
 #: sets share equally since Spark 3.4 (SPARK-42157; FIFO before).
-NO_FILE = Allocation((PoolSpec(DEFAULT_POOL, mode="FAIR"),), source="no allocation file")
+_NO_FILE = {
+    "": Allocation((PoolSpec(DEFAULT_POOL, mode="FAIR"),), source="no allocation file"),
+    OLD_JOBS_POOLS: Allocation((PoolSpec(DEFAULT_POOL),), source="no allocation file"),
+}
 
 
 def read_pools(
     path: str, workload: Workload
 ) -> tuple[tuple[PoolSpec, ...], tuple[str, ...], tuple[str, ...]]:
-    """The pools of an allocation file ("": of Spark without one) and those that jobs name beside
-    them, the pool of every job, and the names of the pools that the file lacks.
+    """The pools of an allocation file (a key of `_NO_FILE`: of Spark without one) and those that
+    jobs name beside them, the pool of every job, and the names of the pools that the file lacks.
     """
     names = [job.name for job in workload.jobs]
     recorded = [job.pool or None for job in workload.jobs]
-    file = read_allocation(path) if path else NO_FILE
+    file = _NO_FILE.get(path) or read_allocation(path)
     allocation = file.with_pools(filter(None, recorded))
     allocation.check_used(names, recorded)
     made = tuple(pool.name for pool in allocation.pools[len(file.pools) :])

@@ -102,19 +102,19 @@ def begin_driver(state, future, tables, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def _number_stage(state, future, tables, stage):  # type: ignore[no-untyped-def]
-    """Give a stage that is submitted the rank of its Spark job, which is numbered with its first
-    stage; a stage whose Spark job is not known is one of its own.
+    """Number the Spark job of a stage that is submitted, and all stages of it, unless that was done
+    with another of them; a stage whose Spark job is not known is one of its own.
     """
     stages = state.stages
-    spark_job = tables.spark_job[future.stage_profile[stage]]
     if stages.first_rank[stage] >= 0:
         return
+    spark_job = tables.spark_job[future.stage_profile[stage]]
     for other in stages_of(state, stages.job[stage]):
         is_same = spark_job >= 0 and tables.spark_job[future.stage_profile[other]] == spark_job
-        if is_same and stages.first_rank[other] >= 0:
-            stages.first_rank[stage] = stages.first_rank[other]
-            return
-    stages.first_rank[stage] = state.now.num_revealed[0]
+        if is_same or other == stage:
+            stages.first_rank[other] = state.now.num_revealed[0]
+            stages.serial[other] = future.events.num_numbered[0]
+            future.events.num_numbered[0] += 1
     state.now.num_revealed[0] += 1
 
 

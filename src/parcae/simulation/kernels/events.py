@@ -312,6 +312,7 @@ def begin(state, future):  # type: ignore[no-untyped-def]
     events.next_fault_ms[0] = NEVER_MS
     events.num_timers[0] = 0
     events.num_timers_set[0] = 0
+    events.num_numbered[0] = 0
     if future.sessions.shape[0] > 0:
         _begin_sessions(future)
 

@@ -22,7 +22,7 @@ _FILE = "spark.scheduler.allocation.file"
 
 
 class LoggedOrder(NamedTuple):
-    """An order as a policy ("": no policy without a file is it) and in words."""
+    """An order as a policy and in words."""
 
     policy: str
     words: str
@@ -46,8 +46,7 @@ def logged_order(
         default = "in order of submission, as before Spark 3.4"
         if not named:
             return LoggedOrder("fifo", f"Spark's FAIR without pools: {default}")
-        # No policy name says this; a file without pools does.
-        return LoggedOrder("", f"{pooled}, jobs without a pool {default}")
+        return LoggedOrder("fair:pools-3.3", f"{pooled}, jobs without a pool {default}")
     default = "task sets share equally, as from Spark 3.4 on"
     words = f"{pooled}, without a pool " if named else "Spark's FAIR without pools: "
     return LoggedOrder("fair:pools", words + default)
