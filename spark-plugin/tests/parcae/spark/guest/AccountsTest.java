@@ -3,6 +3,7 @@ package parcae.spark.guest;
 import java.util.List;
 import java.util.Properties;
 import java.util.Set;
+import org.apache.spark.scheduler.SparkListenerEvent;
 import parcae.spark.Check;
 
 /** What users' accounts say, computed by hand, and what becomes of the order. */
@@ -153,6 +154,27 @@ final class AccountsTest {
         "a pool that keeps its share is no person");
   }
 
+  /** A Thrift server's event, as far as it is read. */
+  public static final class SparkListenerThriftServerOperationStart implements SparkListenerEvent {
+    /** The job group of the statement. */
+    public String groupId() {
+      return UUID;
+    }
+
+    /** Who runs it. */
+    public String userName() {
+      return "tom";
+    }
+  }
+
+  private static void statements() throws Exception {
+    Persons persons = new Persons();
+    Properties job = properties("spark.jobGroup.id", UUID, "spark.sql.execution.id", "5");
+    Check.same(persons.of(job), "", "a statement without an event");
+    persons.note(new SparkListenerThriftServerOperationStart());
+    Check.same(persons.of(job), "tom", "the user of the statement");
+  }
+
   /** A planner of an application, and its clock. */
   private static final class Application {
     long nowMs = 1_000;
@@ -234,6 +256,7 @@ final class AccountsTest {
     Check.test("credits end with the queries", AccountsTest::credits);
     Check.test("ends of tasks that were lost", AccountsTest::lostEnds);
     Check.test("persons", AccountsTest::persons);
+    Check.test("statements of a Thrift server", AccountsTest::statements);
     Check.test("the order between users", AccountsTest::orders);
     Check.test("queries that were announced", AccountsTest::announcedQueries);
     Check.done();
