@@ -37,7 +37,8 @@ _NOW = (
     "num_idle", "num_revealed", "has_limits", "is_corrected", "guess_ms", "guard", "job_ms",
 )  # fmt: skip
 _JOBS_SKIPPED = {"stage_start", "num_granted", "num_moves"}
-_STAGES_SKIPPED = {"job", "child_start", "selected_round"}
+#: `serial` breaks ties between task sets, which a live Spark does itself.
+_STAGES_SKIPPED = {"job", "child_start", "selected_round", "serial"}
 _VIRTUAL = ["end_ms", "deadline_ms", "urgency", "total_ms", "has_ended"]
 
 
