@@ -2,7 +2,6 @@ package parcae.spark.guest;
 
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Comparator;
 import java.util.EnumSet;
 import java.util.List;
 
@@ -247,8 +246,7 @@ final class Rule {
     for (Facts facts : all) {
       demand += facts.pending / cores;
     }
-    List<Facts> byTier = new ArrayList<>(all);
-    byTier.sort(Comparator.comparingDouble(facts -> facts.query.tier));
+    List<Facts> byTier = sortedByTier(all);
     double aheadMs = 0;
     for (int place = 0; place < byTier.size(); place++) {
       Facts facts = byTier.get(place);
@@ -262,6 +260,27 @@ final class Rule {
       facts.set(Feature.DEMAND, Math.log1p(demand));
       aheadMs += facts.leftMs;
     }
+  }
+
+  /** Sorts by Shell's sort, as Python does, so that equal tiers come in the same order. */
+  private static List<Facts> sortedByTier(List<Facts> all) {
+    List<Facts> sorted = new ArrayList<>(all);
+    int gap = 1;
+    while (gap < sorted.size() / 3) {
+      gap = 3 * gap + 1;
+    }
+    for (; gap > 0; gap /= 3) {
+      for (int i = gap; i < sorted.size(); i++) {
+        Facts facts = sorted.get(i);
+        int at = i;
+        while (at >= gap && sorted.get(at - gap).query.tier > facts.query.tier) {
+          sorted.set(at, sorted.get(at - gap));
+          at -= gap;
+        }
+        sorted.set(at, facts);
+      }
+    }
+    return sorted;
   }
 
   /** Has the query tried before others, limited to its probes, until these have started. */
