@@ -126,7 +126,9 @@ class _RecordedJob:
             times = np.array(self.samples[stage_id], np.int64)
             before = self._parents(stage_id) & ran.keys()
             parents = sorted(ran[parent] for parent in before)
-            ready_ms = max(now.free_ms for now in (self.arrived, *map(self.done.get, before)))
+            ready_ms = max(
+                now.free_ms for now in (self.arrived, *(self.done[parent] for parent in before))
+            )
             gap_ms.append(max(0, self.began[stage_id].free_ms - ready_ms))
             durations = TaskDurations.of(times)
             expected_ms = self.expected_ms.get(stage_id, -1.0)

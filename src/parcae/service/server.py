@@ -37,7 +37,7 @@ from parcae.service.protocol import (
     frame,
 )
 from parcae.service.session import Service
-from parcae.service.turns import Account, Turns, Work, tidy
+from parcae.service.turns import Account, PeerWork, Turns, tidy
 
 try:
     import resource
@@ -199,7 +199,7 @@ class _Connection(asyncio.Protocol):
         self._state_bytes = 0
         self._account = Account(peer.strange)
         self._frames = FrameReader(_FIRST_FRAME_BYTES)
-        self._work: Work | None = None
+        self._work: PeerWork | None = None
         self._is_made = False
         self._is_busy = False
         self._is_stale = False  # its orders may have changed

@@ -95,7 +95,7 @@ class _DroppedError(BaseException):
     """The work is not needed any more."""
 
 
-class Work:
+class PeerWork:
     """A piece of work of a peer."""
 
     def __init__(
@@ -126,7 +126,7 @@ class _Turn(threading.local):
     """The work of this thread, and when it makes way for others; None: it never has to."""
 
     turns: Turns | None = None
-    work: Work
+    work: PeerWork
     next_s = 0.0
     is_whole = False
 
@@ -152,8 +152,8 @@ class Turns:
         self._pool = ThreadPoolExecutor(most_threads, "parcae-heavy")
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._waiting: list[Work] = []
-        self._working: Work | None = None
+        self._waiting: list[PeerWork] = []
+        self._working: PeerWork | None = None
         self._num_begun = 0
         self._begun_bytes = 0
         self._is_stopped = False
@@ -169,12 +169,12 @@ class Turns:
         size: int,
         run: Callable[[], object],
         done: Callable[[object], None],
-    ) -> Work:
+    ) -> PeerWork:
         """Have `run` called in its turn; `done` gets its result on the event loop.
 
         The result is None if the work was dropped, or failed.
         """
-        work = Work(next(self._numbers), account, size, run, done)
+        work = PeerWork(next(self._numbers), account, size, run, done)
         work.is_dropped = self._is_stopped
         with self._lock:
             account.enter()
@@ -194,7 +194,7 @@ class Turns:
         """Begin nothing any more, and wait for nothing."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _next(self) -> Work | None:
+    def _next(self) -> PeerWork | None:
         """The work that should go on; large messages wait until there is room for them."""
         most = _MOST_BEGUN_BYTES - self._begun_bytes
         fit = (one for one in self._waiting if one.has_begun or one.size <= max(_SMALL_BYTES, most))
@@ -215,7 +215,7 @@ class Turns:
         self._begun_bytes += work.size
         self._pool.submit(self._do, work)
 
-    def _do(self, work: Work) -> None:
+    def _do(self, work: PeerWork) -> None:
         """Do a piece of work, in a thread of its own.
 
         Garbage is not collected meanwhile: a large message is hundreds of thousands of objects, and
@@ -246,12 +246,12 @@ class Turns:
                 self._loop.call_soon_threadsafe(work.done, result)
             self._let_next()
 
-    def _count(self, work: Work) -> None:
+    def _count(self, work: PeerWork) -> None:
         spent_s = self.spent_s()
         work.account.use(spent_s - work.counted_s)
         work.counted_s = spent_s
 
-    def pause(self, work: Work) -> None:
+    def pause(self, work: PeerWork) -> None:
         """Let the event loop run once, and then who has had less time than this work's peer."""
         self.breathe()
         if not _turn.is_whole:
