@@ -51,5 +51,5 @@ def test_the_command_prints_every_query(tmp_path: Path) -> None:
     (one,) = json.loads(done.stdout)
     assert len(one["queries"]) == 21
     shown = run(f"parcae workload check {_EXAMPLE}", tmp_path).stdout
-    assert "without driver" in shown
+    assert "without the driver" in shown
     assert "daily-revenue" in shown
