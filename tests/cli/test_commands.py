@@ -119,7 +119,10 @@ def test_the_command_that_tune_names_runs_with_spaces_in_names(tmp_path: Path) -
     assert "the rule.safetensors" in done.stdout
 
 
-def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path: Path) -> None:
+def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # headings fold where there is less room
     log = BUNDLED / "example-event-log.zstd"
     done = ran(f"parcae compare-logs {log} {log} --plot gantt.png", tmp_path)
     for text in (
