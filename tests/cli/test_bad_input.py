@@ -72,7 +72,7 @@ from tests.cli.running import refused
         ("simulate --job-set cyclic.json", "job 0: "),
         (
             "export fair toy -o x.json",
-            "policy 'fair' cannot be exported: choose srpt, tuned, tuned:VARIANT",
+            "policy 'fair' cannot be exported: choose srpt, tuned, parcae, one of their variants",
         ),
         ("export srpt toy -o x.json --world executors", "write --world cores"),
         ("export srpt toy -o missing/x.json", "the folder of this file does not exist"),

@@ -30,8 +30,9 @@ def test_the_time_of_tasks_is_that_of_their_query(tmp_path: Path) -> None:
 
 
 def test_rounds_that_are_kept_make_the_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # headings fold where there is less room
     args = parser().parse_args(["--blocks", "2", "--queries", "6", "--work", str(tmp_path)])
     for block in range(2):
         for name in CONDITIONS:
