@@ -98,11 +98,11 @@ def _pools(weight: float, min_share: int) -> Change:
         (_pools(1.0, -2), "pool 1 has weight 1.0 and minimum share -2"),
         (
             lambda orders: orders._replace(pools=orders.pools[:0]),
-            "orders with 0 pools; there may be 1 to 128",
+            "orders with 0 pools; there may be 1 to 1024",
         ),
         (
-            lambda orders: orders._replace(pools=np.zeros(129, POOL).view(np.recarray)),
-            "orders with 129 pools",
+            lambda orders: orders._replace(pools=np.zeros(1025, POOL).view(np.recarray)),
+            "orders with 1025 pools",
         ),
         (
             lambda orders: orders._replace(jobs=orders.jobs[:1]),
