@@ -29,7 +29,10 @@ _LEFT_OUT = (".git", ".venv", "*_cache", ".hypothesis", "__pycache__", "build", 
 
 def sources(root: Path) -> list[Path]:
     """The files in which faults are planted."""
-    return [*(root / "src").rglob("*.py"), *(root / "spark-plugin" / "src").rglob("*.java")]
+    return [
+        *(root / "src").rglob("*.py"),
+        *(root / "spark-plugin" / "src" / "main").rglob("*.java"),
+    ]
 
 
 def places(faults: tuple[Fault, ...], root: Path = ROOT) -> dict[str, list[Path]]:

@@ -29,7 +29,7 @@ def plugin_and_tests() -> tuple[Path, Path]:
         jar = build_plugin(spark)
     except ConfigError as error:
         pytest.skip(str(error))
-    sources = java_sources(plugin_folder() / "tests")
+    sources = java_sources(plugin_folder() / "src" / "test")
     digest = hashlib.sha256(f"{jar.name} {spark.version}".encode())
     for path in sources:
         digest.update(path.read_bytes())

@@ -46,7 +46,7 @@ from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY
 
-FIXTURE = REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "planning.json"
+FIXTURE = REPOSITORY / "spark-plugin" / "src" / "test" / "resources" / "planning.json"
 #: Rows that every query has in the tables.
 _ROOM = 12
 _EXPECTED = -1

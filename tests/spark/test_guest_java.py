@@ -29,7 +29,7 @@ _OPENED = (
     "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs",
     "sun.security.action", "sun.util.calendar",
 )  # fmt: skip
-_FIXTURES = REPOSITORY / "spark-plugin" / "tests" / "fixtures"
+_FIXTURES = REPOSITORY / "spark-plugin" / "src" / "test" / "resources"
 _PLANS = _FIXTURES / "plans.json"
 
 

@@ -158,7 +158,7 @@ def test_a_java_home_without_a_java_is_said(
 
 def test_all_that_the_sources_reach_by_reflection_is_known() -> None:
     named = r"getDeclared(?:Field|Method)\(\s*\"(\w+)\""
-    texts = [path.read_text() for path in java_sources(plugin_folder() / "src")]
+    texts = [path.read_text() for path in java_sources(plugin_folder() / "src" / "main")]
     reached = {member for text in texts for member in re.findall(named, text)}
     found = private_members(plugin_folder())
     assert "org.apache.spark.scheduler.TaskSchedulerImpl#schedulableBuilder" in found
@@ -193,8 +193,8 @@ def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(
     assert build_plugin(spark) == jar
     assert jar.stat().st_mtime_ns == built
     assert [path.name for path in jar.parent.iterdir()] == [jar.name]
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "Other.java").write_text("class Other {}")
+    (tmp_path / "src" / "main").mkdir(parents=True)
+    (tmp_path / "src" / "main" / "Other.java").write_text("class Other {}")
     assert sources_hash(tmp_path) != sources_hash(plugin_folder())
 
 

@@ -131,4 +131,4 @@ def test_compiles_against_spark_3_5(tmp_path: Path) -> None:
         )
     older = find_spark(Path(home))
     assert older.version.startswith("3.5")
-    compile_java(java_sources(plugin_folder() / "src"), tmp_path, f"{older.jars}/*")
+    compile_java(java_sources(plugin_folder() / "src" / "main"), tmp_path, f"{older.jars}/*")

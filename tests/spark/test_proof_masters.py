@@ -98,7 +98,7 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> tuple[SparkHome, Path, Pat
         spark = find_spark()
     except ConfigError as error:
         pytest.skip(str(error))
-    sources = java_sources(plugin_folder() / "tests")
+    sources = java_sources(plugin_folder() / "src" / "test")
     own = [path for path in sources if path.name == "TwoQueries.java"]
     compile_java(own, folder / "classes", f"{spark.jars}/*")
     jar = folder / "two-queries.jar"

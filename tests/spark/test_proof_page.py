@@ -20,6 +20,6 @@ def test_the_proofs_that_the_page_names_exist() -> None:
 
 def test_the_plugin_reads_the_settings_that_the_page_names() -> None:
     named = set(re.findall(r"spark\.parcae\.\w+", _PAGE.read_text()))
-    sources = "\n".join(path.read_text() for path in java_sources(plugin_folder() / "src"))
+    sources = "\n".join(path.read_text() for path in java_sources(plugin_folder() / "src" / "main"))
     assert len(named) >= 3
     assert [name for name in sorted(named) if f'"{name}"' not in sources] == []

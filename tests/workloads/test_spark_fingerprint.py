@@ -19,7 +19,7 @@ from tests.workloads.spark_log_builder import (
 )
 
 _PLANS = json.loads(
-    (REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "plans.json").read_text()
+    (REPOSITORY / "spark-plugin" / "src" / "test" / "resources" / "plans.json").read_text()
 )["plans"]
 #: Queries whose text in the second run is that of the first: they have no literal that differs.
 _WITHOUT_LITERALS = {"generate", "group", "insert", "local", "rdd-udf", "sortmerge"}

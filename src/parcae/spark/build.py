@@ -65,7 +65,7 @@ def plugin_folder() -> Path:
         Path(sysconfig.get_path("data")) / "share/parcae/spark-plugin",
     ]
     for place in places:
-        if (place / "src").is_dir():
+        if (place / "src" / "main").is_dir():
             return place
     where = ", ".join(map(str, places))
     raise ConfigError(f"the plugin's Java sources are not in {where}; install parcae again")
@@ -94,7 +94,7 @@ def jar_name(scala: str) -> str:
 def sources_hash(folder: Path) -> str:
     """A hash of the plugin's sources; it changes with any of them."""
     digest = hashlib.sha256()
-    for path in java_sources(folder / "src"):
+    for path in java_sources(folder / "src" / "main"):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:_HASH_DIGITS]
 
@@ -102,7 +102,7 @@ def sources_hash(folder: Path) -> str:
 def private_members(folder: Path) -> list[str]:
     """Spark's members that the sources access by reflection, as "package.Class#member", sorted."""
     members = set()
-    for path in java_sources(folder / "src"):
+    for path in java_sources(folder / "src" / "main"):
         text = path.read_text()
         imported = {name: whole for whole, name in _IMPORT.findall(text)}
         for name, member in _PRIVATE.findall(text):
@@ -142,7 +142,7 @@ def compile_plugin(spark: SparkHome, jar: Path) -> None:
         classes = Path(work) / "classes"
         classes.mkdir()
         try:
-            compile_java(java_sources(folder / "src"), classes, f"{spark.jars}/*")
+            compile_java(java_sources(folder / "src" / "main"), classes, f"{spark.jars}/*")
         except ConfigError as error:
             what = f"the plugin cannot be compiled against Spark {spark.version}"
             raise ConfigError(f"{what}: {error}") from error
@@ -308,7 +308,7 @@ def _check_wheel(wheel: Path, jars: list[Path]) -> None:
         names = archive.namelist()
     wanted = [jar.name for jar in jars]
     folder = plugin_folder()
-    wanted += [str(path.relative_to(folder)) for path in java_sources(folder / "src")]
+    wanted += [str(path.relative_to(folder)) for path in java_sources(folder / "src" / "main")]
     for part in wanted:
         if not any(name.endswith(f"/{part}") for name in names):
             advice = "add its folder to [tool.setuptools] in pyproject.toml"
