@@ -127,7 +127,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(
     done = ran(f"parcae compare-logs {log} {log} --plot gantt.png", tmp_path)
     for text in (
         "average JCT",
-        "all executors' cores, busy",
+        "most cores at once, busy",
         "mean JCT B / A over 21 matched jobs: 1.000 [1.000, 1.000]",
         "daily-revenue",
     ):
@@ -135,7 +135,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(
     assert (tmp_path / "gantt.png").read_bytes().startswith(b"\x89PNG")
     done = run(f"parcae compare-logs {log} {log} --key spark.jobGroup.id --json", tmp_path)
     comparison = json.loads(done.stdout)
-    groups = {"names", "users", "unmatched", "not_compared"}
+    groups = {"names", "users", "queues", "unmatched", "not_compared"}
     assert set(comparison) == {"logs", "ratio", "notes", *groups}
     assert (comparison["ratio"]["mean"], comparison["logs"]["B"]["num_jobs"]) == (1.0, 18)
 

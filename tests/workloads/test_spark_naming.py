@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from parcae.base.errors import FormatError
+from parcae.base.loader import chunks
+from parcae.evaluation.compare_logs import compare_runs
+from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.application import SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.events import JobStart
@@ -16,6 +20,7 @@ from parcae.workloads.workload import Workload, rows_by_name
 from tests.conftest import job as made
 from tests.conftest import shared_case
 from tests.workloads.spark_log_builder import (
+    application_start,
     executor,
     sql_end,
     sql_start,
@@ -94,12 +99,83 @@ def test_names_on_yarn_are_the_same_in_every_run_and_mode() -> None:
     assert workload.weights == (2.0,)
 
 
+def _changed(log: Path, folder: Path, old: str, new: str) -> Path:
+    """A copy of a rolling log as one plain file, with another text in it."""
+    text = b"".join(chunks(next(log.glob("*/events_1_*")))).decode()
+    assert old in text
+    path = folder / new.replace("/", "-")
+    path.write_text(text.replace(old, new))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("new", "name"), [("sql.py:4", "collect at sql.py:4"), ("qql.py:3", "collect at qql.py:3")]
+)
+def test_another_line_or_file_is_another_job(tmp_path: Path, new: str, name: str) -> None:
+    logs = [shared_case("13-yarn/sql-1"), shared_case("13-yarn/sql-2")]
+    logs[1] = _changed(logs[1], tmp_path, "sql.py:3", new)
+    workload, _ = read_spark_event_logs(logs)
+    assert sorted(job.name for job in workload.jobs) == sorted(["collect at sql.py:3", name])
+
+
+def test_people_and_queues_are_read_chosen_and_reported(tmp_path: Path) -> None:
+    logs = [shared_case("13-yarn/client"), shared_case("13-yarn/two-attempts")]
+    ann = _changed(logs[0], tmp_path, '"User":"etl"', '"User":"ann"')
+    run = read_spark_run([ann, logs[1]])
+    assert {(job.user, job.queue) for job in run.jobs} == {("ann", "default"), ("etl", "etl")}
+    compared = compare_runs(run, run)
+    assert [row.name for row in compared.users] == ["ann", "etl"]
+    assert [(row.name, row.num_pairs) for row in compared.queues] == [("default", 3), ("etl", 3)]
+    workload, report = read_spark_event_logs([ann, logs[1]], recorded=True)
+    assert [job.user for job in workload.jobs] == ["ann"] * 3 + ["etl"] * 3
+    shares = [note for note in report.notes if note.startswith("Task time by")]
+    assert shares == [
+        "Task time by user: etl 68%, ann 32%.",
+        "Task time by queue: etl 68%, default 32%.",
+    ]
+    for chosen in ({"user": "e*"}, {"queue": "etl"}):
+        kept, report = read_spark_event_logs([ann, logs[1]], recorded=True, **chosen)
+        assert len(kept.jobs) == 3
+        assert {job.user for job in kept.jobs} == {""}  # one account tells nobody apart
+        assert (
+            "Left out 1 application without a job of that user and queue (submitted by: ann; "
+            "queues: default)."
+        ) in report.notes
+        run = read_spark_run([ann, logs[1]], **chosen)
+        assert {job.user for job in run.jobs} == {"etl"}
+    with pytest.raises(FormatError, match=r"submitted by: ann, etl; queues: default, etl\)"):
+        read_spark_event_logs([ann, logs[1]], user="nobody")
+
+
+def test_a_person_of_a_server_is_chosen_and_not_the_account_of_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    events = [{**application_start("app-1"), "User": "server"}, executor()]
+    for number, user in enumerate(("ann", "bob", "")):
+        stage = stage_info(number, 1)
+        ran = (stage, 100 * number, 100 * number + 50)
+        told = {"kyuubi_session_user": user, "spark_job_description": f"of {user or 'none'}"}
+        events += whole_job(number, 100 * number, ran, **told)
+    path.write_bytes(to_bytes(events))
+    for user, names in (
+        ("ann", ["of ann"]),
+        ("server", ["of none"]),
+        ("[ab]*", ["of ann", "of bob"]),
+    ):
+        workload, report = read_spark_event_logs([path], user=user, recorded=True)
+        assert [job.name for job in workload.jobs] == names
+        left_out = counted(3 - len(names), "job")
+        assert any(f"Left out {left_out} that are of other users" in n for n in report.notes)
+
+
 def test_an_executor_in_the_place_of_a_killed_one_brings_no_further_slots() -> None:
     workload, report = read_spark_event_logs([shared_case("13-yarn/executor-killed")])
     levels = {
         level for job in workload.jobs for stage in job.stages for level in stage.durations.levels
     }
     assert levels == {4}
+    run = read_spark_run([shared_case("13-yarn/executor-killed")])
+    assert run.num_cores == 6  # rows of the picture: each executor has its own
+    assert compare_runs(run, run).summaries[0].num_cores == 4
     assert any("2 lost with their executor" in note for note in report.notes)
 
 
@@ -107,7 +183,7 @@ def test_a_job_of_an_application_master_that_was_killed_is_left_out() -> None:
     workload, report = read_spark_event_logs([shared_case("13-yarn/two-attempts")], recorded=True)
     assert [job.name for job in workload.jobs] == ["sum at app.py:15", "long", "short"]
     assert any(
-        "1 job that had not ended when the log did: sum at app.py:15" in note
+        "1 job that had not ended when the log did: sum at app.py:15 (attempt 1 of" in note
         for note in report.notes
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from parcae.base.errors import ConfigError
 from parcae.base.options import argument, option
 from parcae.base.texts import duration_text, printable, s_from_ms
 from parcae.cli.commands import command
-from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE
+from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE, QUEUE, USER
 from parcae.cli.progress import counting
 from parcae.cli.tables import print_fitted
 from parcae.evaluation.compare_logs import LABELS, LogComparison, LogSummary, compare_runs
@@ -30,7 +31,11 @@ _NUM_LISTED = 20
 #: Busy shares up to this are shown as 100%: the times of the log are rounded to milliseconds.
 _FULL = 1.005
 #: Tables of groups of jobs: the title, the groups, and what one is.
-_GROUPS = (("By recurring job", "names", "job"), ("By user", "users", "user"))
+_GROUPS = (
+    ("By recurring job", "names", "job"),
+    ("By user", "users", "user"),
+    ("By queue", "queues", "queue"),
+)
 
 
 @command()
@@ -47,6 +52,8 @@ def compare_logs(
         "its two orders.",
     ),
     key: str | None = KEY,
+    user: str | None = USER,
+    queue: str | None = QUEUE,
     plot: Path | None = option(
         None,
         "Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf).",
@@ -68,12 +75,13 @@ def compare_logs(
         )
     if experiment and plot is not None:
         raise ConfigError("--plot draws two runs, and an experiment is one: leave it out")
+    read = partial(read_spark_run, key=key, user=user, queue=queue, max_bad_share=max_bad_share)
     runs = []
     for label, paths in zip(
         LABELS, [logs] if experiment else [[log] for log in logs], strict=False
     ):
         with counting(f"reading {label}") as show:
-            runs.append(read_spark_run(paths, key=key, max_bad_share=max_bad_share, progress=show))
+            runs.append(read(paths, progress=show))
     result: Any = evaluate_experiment(*runs) if experiment else compare_runs(*runs)
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
@@ -157,7 +165,7 @@ def _experiment_tables(result: ExperimentResult) -> Iterator[Table]:
     )
     yield text_table(title, headings, [*rows, *([*row, ""] for row in counts)], caption)
     caption = "mean completion times, the most time first"
-    for title, of, key in _GROUPS:
+    for title, of, key in _GROUPS[:2]:  # an experiment is of one application, in one queue
         rows = [
             [group.name, *map(str, group.num_jobs), *cells(group.effect)]
             for group in getattr(result, of)
@@ -190,5 +198,5 @@ _SUMMARY_ROWS: tuple[tuple[str, Callable[[LogSummary], str]], ...] = (
     ("makespan", lambda run: _seconds(run.makespan_s)),
     ("task attempts", lambda run: f"{run.num_tasks:,}"),
     ("task time", lambda run: _seconds(run.task_s)),
-    ("all executors' cores, busy", lambda run: f"{run.num_cores}, {_share(run)}"),
+    ("most cores at once, busy", lambda run: f"{run.num_cores}, {_share(run)}"),
 )

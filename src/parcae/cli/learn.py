@@ -19,6 +19,8 @@ from parcae.cli.options import (
     DEADLINES,
     KEY,
     MOST,
+    QUEUE,
+    USER,
     ClusterOptions,
     Options,
     in_cores,
@@ -85,7 +87,7 @@ class LearnSearchOptions(Options):
 
 
 @command(
-    Only(("key",), lambda given: not _is_workload(given["logs"]), "to event logs"),
+    Only(("key", "user", "queue"), lambda given: not _is_workload(given["logs"]), "to event logs"),
     Only(
         ("device",),
         lambda given: not in_cores(given),
@@ -107,6 +109,8 @@ def learn(
         check="learned",
     ),
     key: str | None = KEY,
+    user: str | None = USER,
+    queue: str | None = QUEUE,
 ) -> None:
     """Learn a scheduling policy from a cluster's event logs, and estimate how much it would save.
 
@@ -116,7 +120,7 @@ def learn(
     """
     config = cluster.config()
     _check(search, setting, config)
-    measured, runs = _read(logs, key)
+    measured, runs = _read(logs, key, user, queue)
     modelled = with_parallelism_model(measured, cluster.parallelism_model)
     cores = measured.provenance.get(CORES_IN_LOGS, "")
     if cores.isdecimal() and cluster.size is None and config.world is WorldName.CORES:
@@ -217,15 +221,18 @@ def _is_workload(paths: list[str]) -> bool:
     return len(paths) == 1 and paths[0].endswith(".parcae")
 
 
-def _read(paths: list[str], key: str | None) -> tuple[Workload, list[JobRun]]:
+def _read(
+    paths: list[str], key: str | None, user: str | None, queue: str | None
+) -> tuple[Workload, list[JobRun]]:
     """The recurring jobs of logs and their runs, or the jobs of a workload file."""
     if _is_workload(paths):
         return read_workload(Path(paths[0])), []
     try:
         with counting("reading") as progress:
-            logged = read_runs(paths, key=key, progress=progress)
+            logged = read_runs(paths, key=key, user=user, queue=queue, progress=progress)
     except TooManyBadRowsError as error:
-        named = [] if key is None else ["--key", key]
+        given = (("--key", key), ("--user", user), ("--queue", queue))
+        named = [word for option, value in given if value is not None for word in (option, value)]
         words = shlex.join(["spark-events", *map(str, paths), *named])
         raise FormatError(
             f"{error} in `parcae workload import {words} -o mine.parcae --max-bad-share SHARE`, "

@@ -20,6 +20,7 @@ from parcae.workloads import tables
 from parcae.workloads.archive import load_workload
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.durations import MOST_EXECUTORS
+from parcae.workloads.readers import QUEUE_HELP, USER_HELP
 from parcae.workloads.workload import ArrivalProcess, Workload
 
 #: Largest number of jobs, seeds, runs and the like in an option: more is a slip of the hand.
@@ -80,6 +81,8 @@ KEY = option(
     "physical plan.",
     "--key",
 )
+USER = option(None, USER_HELP, "--user")
+QUEUE = option(None, QUEUE_HELP, "--queue")
 MAX_BAD_SHARE = option(
     0.01, "Fail if more than this share of the rows is invalid.", "--max-bad-share", ge=0, le=1
 )

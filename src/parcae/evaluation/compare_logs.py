@@ -37,7 +37,7 @@ class LogSummary:
         makespan_s: last completion (or failure) - first submission.
         num_tasks: number of task attempts.
         task_s: time that cores spent on these attempts, summed.
-        num_cores: cores of all executors that ever existed; a task may take several.
+        num_cores: the most cores that were up at once; a task may take several.
         core_utilization: share of the cores' time spent on tasks; None if the log does not state
             the number of cores.
         num_lost_ends: number of tasks without an end in the log, for which it is too low.
@@ -62,7 +62,7 @@ class LogSummary:
 
 @dataclass(frozen=True)
 class NameComparison:
-    """The comparison of the jobs that share one recurring name, or one user."""
+    """The comparison of the jobs that share one recurring name, user or queue."""
 
     name: str
     num_jobs: tuple[int, int]
@@ -94,7 +94,7 @@ class LogComparison:
         num_pairs: number of jobs that were matched and completed in both runs.
         ratio: mean JCT of the pairs in B / in A, with its interval; None without pairs.
         names: the comparison by recurring name, in order of first submission.
-        users: the comparison by user, where the logs name any.
+        users, queues: the comparison by user and by YARN's queue, where the logs name any.
         unmatched: jobs of each run without a counterpart in the other.
         not_compared: pairs (A, B) that were matched but did not complete in both runs.
     """
@@ -105,6 +105,7 @@ class LogComparison:
     ratio: Estimate | None
     names: tuple[NameComparison, ...]
     users: tuple[NameComparison, ...]
+    queues: tuple[NameComparison, ...]
     unmatched: tuple[tuple[RecordedJob, ...], tuple[RecordedJob, ...]]
     not_compared: tuple[tuple[RecordedJob, RecordedJob], ...]
 
@@ -138,7 +139,7 @@ class LogComparison:
         """The comparison as plain numbers and text.
 
         {"logs": {"A":, "B":}, "ratio": {"mean":, "ci95": [], "pairs":}, "names": [],
-        "users": [], "unmatched": {}, ...}
+        "users": [], "queues": [], "unmatched": {}, ...}
         """
         unmatched = [[_job_json(job) for job in jobs] for jobs in self.unmatched]
         return {
@@ -146,6 +147,7 @@ class LogComparison:
             "ratio": {**self.ratio.to_json(), "pairs": self.num_pairs} if self.ratio else None,
             "names": [name.to_json() for name in self.names],
             "users": [user.to_json() for user in self.users],
+            "queues": [queue.to_json() for queue in self.queues],
             "unmatched": _by_log(unmatched),
             "not_compared": [_by_log(map(_job_json, pair)) for pair in self.not_compared],
             "notes": list(self.notes),
@@ -186,7 +188,7 @@ def summarize_run(run: RecordedRun) -> LogSummary:
         makespan_s=s_from_ms(run.makespan_ms),
         num_tasks=run.num_tasks,
         task_s=s_from_ms(run.task_ms),
-        num_cores=run.num_cores + run.num_more_cores,
+        num_cores=run.cores_at_once or run.num_cores,
         core_utilization=run.core_utilization,
         num_lost_ends=run.num_lost_ends,
     )
@@ -220,6 +222,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> LogComparison:
         ratio=_ratio(pairs),
         names=_compare_by("name", (a, b), pairs),
         users=_compare_by("user", (a, b), pairs),
+        queues=_compare_by("queue", (a, b), pairs),
         unmatched=(only_a, only_b),
         not_compared=tuple(pair for pair in matched if not _is_completed(pair)),
     )
@@ -248,7 +251,7 @@ def _compare_by(
     runs: tuple[RecordedRun, RecordedRun],
     pairs: Sequence[tuple[RecordedJob, RecordedJob]],
 ) -> tuple[NameComparison, ...]:
-    """The comparison by "name" or "user"; a pair counts for the user that it has in A."""
+    """The comparison by "name", "user" or "queue"; a pair counts for that which it has in A."""
     of = attrgetter(key)
     of_a, of_b = (Counter(map(of, run.jobs)) for run in runs)
     by_name = defaultdict[str, list[tuple[RecordedJob, RecordedJob]]](list)

@@ -123,8 +123,10 @@ class RecordedJob:
         completion_ms: time of completion; NOT_COMPLETED if the job had not ended when the log
             ended.
         outcome: how it ended.
-        user: the person who ran it; "" where the log does not say.
+        user: the person who ran it, else who submitted the application; "" where the log does not
+            say.
         arm: its place in a randomised experiment; None outside of one.
+        queue: YARN's queue of the application; "" elsewhere.
     """
 
     name: str
@@ -134,6 +136,7 @@ class RecordedJob:
     outcome: JobOutcome
     user: str = ""
     arm: Arm | None = None
+    queue: str = ""
 
     @property
     def key(self) -> JobKey:
@@ -164,7 +167,7 @@ class RecordedRun:
             completion, while their executors existed; None where the logs do not contain an
             executor's cores.
         notes: sentences for the user.
-        num_more_cores: cores beside the rows, where a task takes several cores.
+        cores_at_once: the most cores that were up at once; 0 where that is not known.
         num_lost_ends: number of tasks of which the logs have no end, or an impossible time: so many
             more tasks kept the cores busy.
     """
@@ -176,7 +179,7 @@ class RecordedRun:
     num_cores: int
     core_ms: int | None
     notes: tuple[str, ...] = ()
-    num_more_cores: int = 0
+    cores_at_once: int = 0
     num_lost_ends: int = 0
 
     @property

@@ -137,6 +137,9 @@ class ApplicationLog:
     version: str = ""
     name: str = ""
     app_id: str = ""
+    attempt_id: str = ""
+    #: The account that submitted the application.
+    owner: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     jobs: dict[int, JobStart] = field(default_factory=dict)
     job_results: dict[int, bool] = field(default_factory=dict)
@@ -228,6 +231,8 @@ class ApplicationLog:
                 self._start = event
                 self.name = event.name
                 self.app_id = event.app_id
+                self.attempt_id = event.attempt_id
+                self.owner = event.user
             case ApplicationEnd(time_ms=time_ms):
                 self.end_ms = time_ms
             case Environment(settings=settings):
@@ -258,6 +263,12 @@ class ApplicationLog:
         for scan in (scan for record in self.sql.values() for scan in record.scanned):
             most[scan.table] = max(scan.row_bytes, most.get(scan.table, 0))
         return most
+
+    @property
+    def queue(self) -> str:
+        """YARN's queue of the application, as it was asked for; "" elsewhere."""
+        is_yarn = self.settings.get("spark.master", "").startswith("yarn")
+        return self.settings.get("spark.yarn.queue") or ("default" if is_yarn else "")
 
     @property
     def has_beginning(self) -> bool:

@@ -32,8 +32,9 @@ from parcae.workloads.spark_log.durations import (
     stage_samples,
 )
 from parcae.workloads.spark_log.events import StageInfo
-from parcae.workloads.spark_log.losses import UNLISTED, CheckedLog, LeftOut
+from parcae.workloads.spark_log.losses import OF_OTHERS, UNLISTED, CheckedLog, LeftOut
 from parcae.workloads.spark_log.naming import (
+    Choice,
     JobGroup,
     LostStarts,
     callers_of,
@@ -119,6 +120,9 @@ class JobRun:
     pause_ms: int = -1
     task_ms: int = 0
     scan_bytes: float = 0.0
+    #: The account that submitted the application, and YARN's queue.
+    owner: str = ""
+    queue: str = ""
     #: Under which Spark's plugin knows it: what a user calls it, and its plans; outside SQL `name`.
     names: tuple[str, ...] = ()
 
@@ -142,7 +146,7 @@ def are_one_at_a_time(runs: Sequence[JobRun]) -> bool:
 
 
 def job_runs(
-    checked: CheckedLog, key: str | None, left_out: LeftOut
+    checked: CheckedLog, key: str | None, left_out: LeftOut, choice: Choice
 ) -> tuple[list[JobRun], list[tuple[int, int]]]:
     """Every completed run of a job in the log, in order of submission; and how its slots changed,
     see `driver.slot_changes`.
@@ -172,13 +176,16 @@ def job_runs(
     for group, name in named:
         own = own_stages(group, owner)
         task_ms = checked.task_ms(own)
-        if name is None:
-            left_out.add(f"did not carry the property {key!r}", task_ms, is_unwanted=True)
+        is_wanted = choice.has(group, log)
+        if name is None or not is_wanted:
+            why = f"did not carry the property {key!r}" if is_wanted else OF_OTHERS
+            left_out.add(why, task_ms, is_unwanted=True)
             checked.add_other(own)
         elif wrong := checked.what_is_wrong(group, own):
             left_out.add(wrong[0], task_ms, f"{name} ({wrong[1]})")
         elif isinstance(run := _job_run(name, group, own, application), str):
-            left_out.add(run, task_ms, name)
+            attempt = f" (attempt {log.attempt_id} of {log.app_id})" if log.attempt_id else ""
+            left_out.add(run, task_ms, f"{name}{attempt}")
             checked.add_other(own)
         else:
             run.task_ms = task_ms
@@ -261,8 +268,7 @@ class _Application:
 
     @cached_property
     def _num_slots(self) -> int:
-        known = sum(self.log.slots_of(executor) for executor in self.log.executors)
-        return max(known, int(self.placed.slot.max(initial=-1)) + 1)
+        return max(itertools.accumulate(change for _, change in self.slots), default=1)
 
     def num_tasks(self, record: StageRecord, samples: StageSamples) -> int:
         """The tasks of a stage; without those that lack an end and had no time on its slots."""
@@ -349,6 +355,8 @@ def _job_run(
         application.slots,
         waits_with=callers_of(group, log),
         scan_bytes=application.scan_bytes(group.executions),
+        owner=log.owner,
+        queue=log.queue,
         names=_plugin_names(name, group),
     )
 

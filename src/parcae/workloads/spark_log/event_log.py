@@ -31,13 +31,19 @@ from parcae.workloads.spark_log.logged_order import (
     provenance_of,
 )
 from parcae.workloads.spark_log.losses import MUCH_LOST, CheckedLog, LeftOut, LostEnds
-from parcae.workloads.spark_log.naming import lost_starts, queries_without_plan
+from parcae.workloads.spark_log.naming import (
+    Choice,
+    job_groups,
+    lost_starts,
+    queries_without_plan,
+)
 from parcae.workloads.spark_log.profile import filled
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
 from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, WORK_FACTOR, Workload
 
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
+_ALL = Choice()
 
 
 class LogReading:
@@ -52,6 +58,7 @@ class LogReading:
         key: str | None = None,
         max_bad_share: float = 0.01,
         progress: Progress | None = None,
+        choice: Choice = _ALL,
     ) -> None:
         # Copies of logs at addresses are removed with this object.
         self._copies = Copies()
@@ -60,6 +67,10 @@ class LogReading:
         except FormatError as error:
             raise FormatError(shown(error)) from error
         self.key = key
+        self.choice = choice
+        #: Users and queues of the applications that are left out.
+        self._others: tuple[dict[str, None], dict[str, None]] = ({}, {})
+        self._num_others = 0
         self.bad = BadRows(max_bad_share)
         self.num_rows = 0
         self.left_out = LeftOut()
@@ -82,7 +93,17 @@ class LogReading:
                 self.num_rows = before
                 self._refused.append(shown(f"Left out {source.label}: {error}."))
             else:
-                yield checked
+                if self._is_wanted(checked.log):
+                    yield checked
+
+    def _is_wanted(self, log: ApplicationLog) -> bool:
+        """Whether any job of an application is wanted."""
+        if self.choice == _ALL or any(self.choice.has(group, log) for group in job_groups(log)):
+            return True
+        self._num_others += 1
+        for names, name in zip(self._others, (log.owner, log.queue), strict=True):
+            names[name or "none"] = None
+        return False
 
     def _read(self, source: LogSource) -> CheckedLog:
         """Read one log; too many bad lines are refused."""
@@ -147,6 +168,7 @@ class LogReading:
     def no_jobs(self, what: str = "") -> FormatError:
         """The error for logs without a completed job; `what` says which others there are."""
         reasons = [*self.left_out.in_short(), *self._refused]
+        reasons += (note.removesuffix(".") for note in self._notes_of_others())
         found = "; ".join(filter(None, [what, *reasons])) or "the log contains no job at all"
         return FormatError(
             f"no completed job in {self.labels} "
@@ -168,7 +190,16 @@ class LogReading:
 
     def notes_of_jobs(self) -> list[str]:
         """Sentences for the user on jobs that are left out."""
-        return [*self._refused, *self.left_out.sentences()]
+        return [*self._refused, *self._notes_of_others(), *self.left_out.sentences()]
+
+    def _notes_of_others(self) -> list[str]:
+        if not self._num_others:
+            return []
+        users, queues = (", ".join(names) for names in self._others)
+        return [
+            f"Left out {counted(self._num_others, 'application')} without a job of that user and "
+            f"queue (submitted by: {users}; queues: {queues})."
+        ]
 
     def notes_of_lines(self) -> list[str]:
         """Sentences for the user on what is missing in the logs."""
@@ -253,6 +284,8 @@ def _restarts_ms(losses_ms: list[int], log: ApplicationLog) -> list[int]:
 
 
 SOURCE = "Spark event logs"
+#: Users and queues that a note names.
+_SHOWN = 10
 
 
 @saying_what_reads("spark-events")
@@ -261,6 +294,8 @@ def read_spark_event_logs(
     *,
     name: str = "spark",
     key: str | None = None,
+    user: str | None = None,
+    queue: str | None = None,
     recorded: bool = False,
     keep_first_runs: bool = False,
     max_bad_share: float = 0.01,
@@ -287,6 +322,8 @@ def read_spark_event_logs(
             schemas). By default a job is named by its job group, else its description, else its
             call site. "plan" and "shape" name SQL queries by their physical plan
             (`parcae.workloads.spark_log.plan`).
+        user: keep only jobs of people whose names fit this pattern, such as "etl-*".
+        queue: keep only applications in YARN's queues whose names fit this pattern.
         recorded: keep every run as a separate job with its arrival (ms after the first submission)
             instead of merging runs.
         keep_first_runs: use a job's first run in an application like any other. By default it is
@@ -304,7 +341,9 @@ def read_spark_event_logs(
 
     Example: `workload, report = read_spark_event_logs([Path("/tmp/spark-events")])`.
     """
-    logged = read_runs(paths, key=key, max_bad_share=max_bad_share, progress=progress)
+    logged = read_runs(
+        paths, key=key, user=user, queue=queue, max_bad_share=max_bad_share, progress=progress
+    )
     return logged.workload(name, recorded=recorded, keep_first_runs=keep_first_runs)
 
 
@@ -313,11 +352,13 @@ def read_runs(
     paths: Sequence[str | Path],
     *,
     key: str | None = None,
+    user: str | None = None,
+    queue: str | None = None,
     max_bad_share: float = 0.01,
     progress: Progress | None = None,
 ) -> LoggedRuns:
     """Read the runs of jobs in event logs once, for several workloads."""
-    reading = LogReading(paths, key, max_bad_share, progress)
+    reading = LogReading(paths, key, max_bad_share, progress, Choice(user, queue))
     logged = LoggedRuns(reading)
     # One application at a time: only the runs of its jobs, with their durations, stay in memory.
     for checked in reading.applications():
@@ -326,6 +367,10 @@ def read_runs(
     reading.left_out.kept_ms = sum(run.task_ms for run in logged.runs)
     if not logged.runs:
         raise reading.no_jobs()
+    # The account that submitted everything tells nobody apart.
+    if len({run.owner for run in logged.runs}) > 1:
+        for run in logged.runs:
+            run.user = run.user or run.owner
     return logged
 
 
@@ -348,7 +393,8 @@ class LoggedRuns:
     def add(self, checked: CheckedLog) -> None:
         """Add the runs of an application."""
         log = checked.log
-        runs, slots = job_runs(checked, self.reading.key, self.reading.left_out)
+        reading = self.reading
+        runs, slots = job_runs(checked, reading.key, reading.left_out, reading.choice)
         self.runs += runs
         self.activity.add(checked, runs, slots)
         self.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
@@ -432,6 +478,11 @@ class LoggedRuns:
         """Sentences for the user about the import."""
         notes = self.reading.notes_of_jobs()
         left_out = self.reading.left_out
+        for what, names in (
+            ("user", [run.user or run.owner for run in self.runs]),
+            ("queue", [run.queue for run in self.runs]),
+        ):
+            notes += _by(what, names, [run.task_ms for run in self.runs])
         rest = f"; the rest: {left_out.reasons}" if left_out.reasons else ""
         ends = self.reading.lost_ends
         known = ", as far as task ends are there" if ends.num_lost else ""
@@ -470,6 +521,17 @@ class LoggedRuns:
             "elsewhere they are modelled."
         )
         return notes
+
+
+def _by(what: str, names: Sequence[str], task_ms: Sequence[int]) -> list[str]:
+    """A sentence on the task time of users or queues, if there are several."""
+    sums = Counter[str]()
+    for name, ms in zip(names, task_ms, strict=True):
+        sums[name or "none"] += ms
+    total_ms = max(1, sums.total())
+    shares = [f"{name} {ms / total_ms:.0%}" for name, ms in sums.most_common(_SHOWN)]
+    more = [f"{len(sums) - _SHOWN:,} more"] if len(sums) > _SHOWN else []
+    return [f"Task time by {what}: {', '.join([*shares, *more])}."] if len(sums) > 1 else []
 
 
 def _order_note(provenance: Mapping[str, str]) -> str:

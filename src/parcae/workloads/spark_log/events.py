@@ -37,14 +37,15 @@ class LogStart(NamedTuple):
 
 
 class ApplicationStart(NamedTuple):
-    """The application's name, its id, its attempt's id ("" where there are no attempts), and its
-    start time in ms.
+    """The application's name, its id, its attempt's id ("" where there are no attempts), its start
+    time in ms, and the account that submitted it.
     """
 
     name: str
     app_id: str
     attempt_id: str
     time_ms: int
+    user: str
 
 
 class ApplicationEnd(NamedTuple):
@@ -431,6 +432,7 @@ def _application_start(data: Any) -> ApplicationStart:
         str(data.get("App ID", "")),
         str(data.get("App Attempt ID", "")),
         _integer(data.get("Timestamp", -1)),
+        str(data.get("User", "")),
     )
 
 

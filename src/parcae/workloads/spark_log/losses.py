@@ -26,6 +26,7 @@ MUCH_LOST = 0.01
 _SHOWN = 3
 CLOCK = "had contradictory times, as after a clock was set back"
 UNLISTED = "have no start in the log"
+OF_OTHERS = "are of other users"
 _CYCLE = "had stages whose parents form a cycle"
 _UNKNOWN = "had a stage with a parent that the log does not contain"
 _TOO_MANY = "had a stage in which more tasks ended than it says"

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord, StageRecord
 from parcae.workloads.spark_log.events import JobStart, StageInfo
@@ -212,6 +213,29 @@ def user_of(group: JobGroup, log: ApplicationLog, name: str) -> str:
     user, _ = session_of(group, log)
     own = next(filter(None, (job.properties.get(_GROUP) for job in group.jobs)), "")
     return _first([user] if user or own == name or _GENERATED.search(own) else [own])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which jobs of logs are wanted: patterns of people and of YARN's queues; None: all."""
+
+    user: str | None = None
+    queue: str | None = None
+
+    def has(self, group: JobGroup, log: ApplicationLog) -> bool:
+        """Whether a group is wanted.
+
+        Where no server names the person, it is wanted by its job group and by whoever submitted the
+        application.
+        """
+        user, _ = session_of(group, log)
+        groups = [job.properties.get(_GROUP, "") for job in group.jobs]
+        people = [user] if user else [log.owner, *groups]
+        return self._fits(self.user, people) and self._fits(self.queue, [log.queue])
+
+    @staticmethod
+    def _fits(pattern: str | None, names: Iterable[str]) -> bool:
+        return pattern is None or any(fnmatchcase(name, pattern) for name in names if name)
 
 
 def callers_of(group: JobGroup, log: ApplicationLog) -> tuple[tuple[str, ...], str]:

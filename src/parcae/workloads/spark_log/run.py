@@ -25,11 +25,12 @@ from parcae.workloads.recorded_run import (
     RecordedRun,
 )
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
-from parcae.workloads.spark_log.durations import place_tasks
+from parcae.workloads.spark_log.durations import level, place_tasks
 from parcae.workloads.spark_log.event_log import LogReading, Progress
 from parcae.workloads.spark_log.events import BlockBegin
-from parcae.workloads.spark_log.losses import CLOCK, CheckedLog
+from parcae.workloads.spark_log.losses import CLOCK, OF_OTHERS, CheckedLog
 from parcae.workloads.spark_log.naming import (
+    Choice,
     JobGroup,
     completion_ms,
     first_listing_job,
@@ -54,6 +55,7 @@ class _Job(NamedTuple):
     completion_ms: int
     outcome: JobOutcome
     user: str
+    queue: str
     arm: Arm | None
 
 
@@ -64,10 +66,8 @@ class _Collected:
     jobs: list[_Job] = field(default_factory=list)
     tasks: list[npt.NDArray[np.void]] = field(default_factory=list)
     applications: list[str] = field(default_factory=list)
-    #: Begin, end and number of cores of every executor.
-    presence: list[tuple[int, int, int]] = field(default_factory=list)
-    #: Cores of executors that take no task of their own, since a task takes several.
-    num_more_cores: int = 0
+    #: Begin, end, task slots and cores of every executor.
+    presence: list[tuple[int, int, int, int]] = field(default_factory=list)
     num_cores: int = 0
     is_cores_known: bool = True
     num_lost_ends: int = 0
@@ -78,6 +78,8 @@ def read_spark_run(
     paths: Sequence[str | Path],
     *,
     key: str | None = None,
+    user: str | None = None,
+    queue: str | None = None,
     max_bad_share: float = 0.01,
     progress: Progress | None = None,
 ) -> RecordedRun:
@@ -91,7 +93,7 @@ def read_spark_run(
     Example: a log of one job from 1,000 to 3,500 ms gives one job with `jct_ms` 2500 and a makespan
     of 2500.
     """
-    reading = LogReading(paths, key, max_bad_share, progress)
+    reading = LogReading(paths, key, max_bad_share, progress, Choice(user, queue))
     collected = _Collected()
     for checked in reading.applications():
         _collect(checked, reading, collected)
@@ -120,7 +122,9 @@ def _collect(checked: CheckedLog, reading: LogReading, into: _Collected) -> None
         stages = own_stages(group, owner)
         wrong = checked.what_is_wrong(group, stages)
         job = None if name is None else _job(name, group, log, stages, schedule)
-        if name is None:
+        if not reading.choice.has(group, log):
+            reading.left_out.add(OF_OTHERS)
+        elif name is None:
             reading.left_out.add(f"did not carry the property {reading.key!r}")
         elif wrong is not None:
             reading.left_out.add(wrong[0], example=f"{name} ({wrong[1]})")
@@ -168,11 +172,11 @@ def _job(
     end_ms = completion_ms(group, log, records)
     if start_ms is None:
         return None
-    user, arm = user_of(group, log, name), schedule.arm_at(start_ms)
+    user, arm = user_of(group, log, name) or log.owner, schedule.arm_at(start_ms)
     if end_ms is None or not group.is_ended(log):
-        return _Job(name, start_ms, NOT_COMPLETED, JobOutcome.UNFINISHED, user, arm)
+        return _Job(name, start_ms, NOT_COMPLETED, JobOutcome.UNFINISHED, user, log.queue, arm)
     outcome = JobOutcome.COMPLETED if group.is_successful(log) else JobOutcome.FAILED
-    return _Job(name, start_ms, max(start_ms, end_ms), outcome, user, arm)
+    return _Job(name, start_ms, max(start_ms, end_ms), outcome, user, log.queue, arm)
 
 
 def _collect_tasks(
@@ -229,14 +233,21 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
     into.is_cores_known &= UNKNOWN_SLOTS not in log.slots_of_executor()
     for name, (start_ms, until_ms) in log.presence(last_ms).items():
         into.is_cores_known &= start_ms >= 0 and log.executors[name].cores > 0
-        slots = log.slots_of(name)
-        into.presence.append((start_ms, until_ms, slots))
-        into.num_more_cores += max(0, log.executors[name].cores - slots)
+        cores = log.executors[name].cores
+        into.presence.append((start_ms, until_ms, log.slots_of(name), cores))
 
 
 def _last_ms(log: ApplicationLog, finish_ms: Int64Array) -> int:
     """The last time in the log: of its end, the end of a job, or of a task."""
     return max([log.end_ms, *log.job_end_ms.values(), int(finish_ms.max(initial=-1))])
+
+
+def _cores_at_once(presence: Sequence[tuple[int, int, int, int]], end_ms: int) -> int:
+    """The most cores that were up at once; executors that go with the application count."""
+    begins, ends, _, cores = np.array(presence, np.int64).reshape(-1, 4).T
+    edges = np.unique(np.concatenate([begins, ends]))
+    at_once = level(edges, (begins, cores), (ends, -cores))
+    return int(at_once[edges <= end_ms].max(initial=0))
 
 
 def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:
@@ -251,11 +262,12 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
     new_row[order] = np.arange(len(order))
     count_of_name = Counter[str]()
     jobs = []
-    for name, submission, completion, outcome, user, arm in (collected.jobs[row] for row in order):
-        count_of_name[name] += 1
-        ended = completion - zero_ms if outcome is not JobOutcome.UNFINISHED else NOT_COMPLETED
-        began = submission - zero_ms
-        jobs.append(RecordedJob(name, count_of_name[name], began, ended, outcome, user, arm))
+    for job in (collected.jobs[row] for row in order):
+        count_of_name[job.name] += 1
+        is_ended = job.outcome is not JobOutcome.UNFINISHED
+        ended = job.completion_ms - zero_ms if is_ended else NOT_COMPLETED
+        times = (count_of_name[job.name], job.submission_ms - zero_ms, ended)
+        jobs.append(RecordedJob(job.name, *times, job.outcome, job.user, job.arm, job.queue))
     tasks = np.concatenate(collected.tasks)
     tasks["job"] = new_row[tasks["job"]]
     tasks["start_ms"] -= zero_ms
@@ -263,8 +275,8 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
     # Sorted by core, then by start.
     tasks = tasks[np.lexsort((tasks["start_ms"], tasks["core"]))]
     available_ms = [
-        (min(until_ms, end_ms) - max(start_ms, zero_ms)) * num_cores
-        for start_ms, until_ms, num_cores in collected.presence
+        (min(until_ms, end_ms) - max(start_ms, zero_ms)) * num_slots
+        for start_ms, until_ms, num_slots, _ in collected.presence
     ]
     core_ms = sum(max(0, ms) for ms in available_ms) if collected.is_cores_known else None
     return RecordedRun(
@@ -275,6 +287,6 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
         collected.num_cores,
         core_ms,
         notes,
-        collected.num_more_cores,
+        _cores_at_once(collected.presence, end_ms) if collected.is_cores_known else 0,
         collected.num_lost_ends,
     )
