@@ -25,7 +25,7 @@ from parcae.spark import doctor
 from parcae.spark.build import JarNote, build_plugin
 from parcae.spark.doctor import Check, CheckResult, CheckTarget, check_fit, examine
 from parcae.spark.home import SparkHome, find_spark
-from parcae.spark.launch import SparkDefaults
+from parcae.spark.launch import SparkDefaults, Where
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
 from tests.spark.fake_service import FakeService
@@ -194,7 +194,8 @@ def test_settings_that_do_not_go_with_the_plugin_are_named(
 
 
 def _of_settings(spark: SparkHome, jar: Path | None) -> list[Check]:
-    found = doctor._check_settings(spark, SparkDefaults.of(spark), jar)
+    settings = SparkDefaults.of(spark)
+    found = doctor._check_settings(spark, settings, jar, settings.where)
     return [Check("settings", *finding) for finding in found]
 
 
@@ -235,6 +236,78 @@ def test_a_jar_of_another_line_or_version_is_named(
     assert any(state is CheckResult.WRONG and "needs Scala 2.13" in text for state, text in found)
     assert any(state is CheckResult.WARNING and "Parcae 0.0.1" in text for state, text in found)
     assert any("2 jars of the plugin" in text for _, text in found)
+
+
+_IN_YARN = ("spark.master yarn", "spark.submit.deployMode cluster")
+
+
+@pytest.mark.parametrize(
+    ("lines", "state", "text"),
+    [
+        ([], CheckResult.OK, "YARN copies the files that it reads"),
+        (
+            ["spark.parcae.policy HERE"],
+            CheckResult.WARNING,
+            "policy is HERE, a path of this machine; the driver runs on another one",
+        ),
+        (["spark.parcae.control file://HERE"], CheckResult.OK, "YARN copies"),
+        (["spark.parcae.control HERE"], CheckResult.WARNING, "control is HERE, a path of this"),
+        (["spark.scheduler.allocation.file HERE"], CheckResult.WARNING, "file is HERE, a path"),
+        (["spark.parcae.policy policy.json"], CheckResult.WRONG, "YARN copies to no container"),
+        (["spark.parcae.policy HERE", "spark.files HERE"], CheckResult.WARNING, "a path of this"),
+        (["spark.parcae.policy policy.json", "spark.files HERE"], CheckResult.OK, "copies the"),
+        (
+            ["spark.parcae.policy p", "spark.yarn.dist.files /x,file://HERE#p"],
+            CheckResult.OK,
+            "srpt, version 2, 1 job",
+        ),
+        (
+            ["spark.parcae.service 127.0.0.1:7177"],
+            CheckResult.WARNING,
+            "is the driver's own machine",
+        ),
+    ],
+)
+def test_what_a_driver_in_yarn_cannot_read_is_named(
+    tmp_path: Path,
+    policy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: list[str],
+    state: CheckResult,
+    text: str,
+) -> None:
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.13-4.3.0.jar").touch()
+    (tmp_path / "conf").mkdir()
+    written = "\n".join([*_IN_YARN, *lines]).replace("HERE", str(policy))
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(written)
+    checks = [one for name in ("yarn", "policy") for one in _checks(name, spark_home=tmp_path)]
+    found = [one for one in checks if text.replace("HERE", str(policy)) in one.text]
+    assert [one.state for one in found] == [state], checks
+    if state is not CheckResult.OK:
+        assert [one.state for one in checks if one.name == "yarn"] == [state]
+    # Beside the user, the driver reads its files here.
+    assert _checks("yarn", spark_home=tmp_path, where=Where.CLIENT) == []
+
+
+def test_the_jar_of_a_driver_in_yarn_is_copied_or_on_every_node(tmp_path: Path) -> None:
+    jar = tmp_path / "parcae-spark.jar"
+    spark = SparkHome(tmp_path, "4.3.0", "2.13")
+    (tmp_path / "jars").mkdir()
+
+    def states(**values: str) -> set[CheckResult]:
+        given = {name.replace("_", "."): value for name, value in values.items()}
+        named = {"spark.plugins": _PLUGIN, **dict(line.split() for line in _IN_YARN), **given}
+        settings = SparkDefaults(tmp_path / "conf", named)
+        found = [*doctor._check_settings(spark, settings, jar, settings.where)]
+        return {state for state, text, _ in found if "jar" in text}
+
+    assert states() == {CheckResult.WRONG}
+    assert states(spark_driver_extraClassPath=str(jar)) == {CheckResult.WARNING}
+    assert states(spark_yarn_dist_jars=f"hdfs://x.jar,{jar.as_uri()}") == {CheckResult.OK}
+    assert states(spark_jars=str(jar)) == {CheckResult.OK}
 
 
 def test_no_spark_and_an_old_one_are_wrong(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from parcae.spark.launch import (
     PLUGINS,
     PluginSettings,
     SparkDefaults,
+    environment,
+    is_local,
     spark_arguments,
 )
 from tests.cli.running import run
@@ -85,6 +87,13 @@ def test_conf_warns_of_a_policy_file_that_is_not_there(
     assert f"spark.parcae.policy={tmp_path}/absent.json" in done.stdout
     (tmp_path / "absent.json").write_text("{}")
     assert run("parcae spark conf --policy absent.json", tmp_path).stderr == ""
+    done = run("parcae spark conf --policy absent.json --where yarn-cluster", tmp_path)
+    assert done.stdout.splitlines() == [
+        f"--conf spark.yarn.dist.jars=file://{tmp_path}/a.jar",
+        f"--conf 'spark.yarn.dist.files=file://{tmp_path}/absent.json#parcae-policy.json'",
+        f"--conf spark.plugins={PLUGIN_CLASS}",
+        "--conf spark.parcae.policy=parcae-policy.json",
+    ]
 
 
 def _conf(arguments: list[str]) -> dict[str, str]:
@@ -251,10 +260,67 @@ def test_a_submit_that_is_ended_ends_spark(tmp_path: Path, command: list[str]) -
     assert process.returncode == 7
 
 
+def test_yarn_copies_jar_and_files_to_a_driver_in_the_cluster(tmp_path: Path) -> None:
+    spark = SparkHome(tmp_path, "4.3.0", "2.13")
+    (tmp_path / "conf").mkdir()
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.write_text(f"spark.yarn.dist.jars /a.jar\n{CLASS_PATH} /nodes/*\n")
+    settings = PluginSettings(
+        Path("/cache/plugin.jar"), Path("/p, 1.json"), "h:1", Path("/s"), Path("/ca")
+    )
+    own = "--jars /mine.jar --files /x --conf spark.yarn.dist.files=/y --conf a=b a.py --jars z"
+    for mode in (
+        ["--master", "yarn", "--deploy-mode", "cluster"],
+        ["--conf", "spark.master=yarn", "--conf", "spark.submit.deployMode=cluster"],
+    ):
+        arguments = spark_arguments(settings, [*mode, *own.split()], spark)
+        # Spark itself adds what these two say to the lists of YARN.
+        for flag, value in (("--jars", "/mine.jar"), ("--files", "/x")):
+            assert arguments[arguments.index(flag) + 1] == value
+        assert arguments[-3:] == ["a.py", "--jars", "z"]
+        conf = _conf(arguments[:-3])
+        assert conf["spark.yarn.dist.jars"] == "file:///cache/plugin.jar,/a.jar"
+        assert conf["spark.yarn.dist.files"] == (
+            "file:///p%2C%201.json#parcae-policy.json,file:///s#parcae-secret,"
+            "file:///ca#parcae-ca.pem,/y"
+        )
+        assert conf["spark.parcae.policy"] == "parcae-policy.json"
+        assert conf["spark.parcae.secretFile"] == "parcae-secret"
+        assert conf["spark.parcae.tls.ca"] == "parcae-ca.pem"
+        assert conf["spark.parcae.service"] == "h:1"
+        assert (conf[PLUGINS], conf["a"]) == (PLUGIN_CLASS, "b")
+        assert CLASS_PATH not in conf
+    # Beside the user, the driver reads the files where they are.
+    conf = _conf(spark_arguments(settings, ["--master", "yarn", "a.py"], spark))
+    assert conf["spark.parcae.policy"] == "/p, 1.json"
+    assert conf[CLASS_PATH] == f"/cache/plugin.jar{os.pathsep}/nodes/*"
+    assert "spark.yarn.dist.jars" not in conf
+
+
+def test_only_an_application_on_this_machine_gets_this_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    spark = SparkHome(tmp_path, "4.3.0", "2.13")
+    for given, expected in (
+        (["a.py"], True),
+        (["--master", "local[2]", "a.py"], True),
+        (["--master", "yarn", "a.py"], False),
+        (["--conf", "spark.master=spark://h:1", "a.py"], False),
+    ):
+        assert is_local(given, spark) is expected
+        variables = environment(tmp_path, is_local=expected)
+        assert variables.get("PYSPARK_PYTHON") == (sys.executable if expected else None)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3.9")
+    assert environment(tmp_path, is_local=False)["PYSPARK_PYTHON"] == "python3.9"
+    assert environment(tmp_path)["PYSPARK_DRIVER_PYTHON"] == "python3.9"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (["--deploy-mode", "cluster", "a.py"], "deploy mode cluster"),
+        (["--master", "spark://h:1", "--deploy-mode", "cluster", "a.py"], "only --master yarn"),
         (["--conf", "spark.submit.deployMode=cluster", "a.py"], "deploy mode cluster"),
         (["--master"], "lacks its value"),
     ],

@@ -20,7 +20,13 @@ from parcae.cli.tables import new_console
 from parcae.spark.build import build_plugin, find_jar
 from parcae.spark.doctor import Check, CheckResult, CheckTarget, examine
 from parcae.spark.home import find_spark
-from parcae.spark.launch import PluginSettings, environment, spark_arguments
+from parcae.spark.launch import (
+    PluginSettings,
+    Where,
+    environment,
+    is_local,
+    spark_arguments,
+)
 
 HOME = same(CheckTarget, "spark_home")
 #: The exit code of the doctor if something is wrong.
@@ -58,6 +64,15 @@ class PluginOptions(Options):
         return PluginSettings(jar, **dict(self))
 
 
+class PrintOptions(Options):
+    """What `conf` prints."""
+
+    where: Where = option(
+        Where.CLIENT, "Where the driver runs: client | yarn-cluster (YARN copies jar and files)."
+    )
+    properties: bool = option(False, "Lines for spark-defaults.conf.", "--properties")
+
+
 @command()
 def build(
     spark_home: Path | None = HOME,
@@ -90,8 +105,8 @@ def jar(spark_home: Path | None = HOME) -> None:
 @command()
 def conf(
     plugin: PluginOptions,
+    printed: PrintOptions,
     spark_home: Path | None = HOME,
-    properties: bool = option(False, "Lines for spark-defaults.conf.", "--properties"),
 ) -> None:
     """Print the settings that turn the plugin on, to paste after spark-submit.
 
@@ -103,8 +118,10 @@ def conf(
     except ConfigError as error:
         typer.echo(f"warning: {error}", err=True)
     settings = plugin.settings(build_plugin(find_spark(spark_home)))
-    for name, value in settings.conf().items():
-        typer.echo(f"{name} {value}" if properties else f"--conf {shlex.quote(f'{name}={value}')}")
+    for name, value in settings.conf(printed.where).items():
+        typer.echo(
+            f"{name} {value}" if printed.properties else f"--conf {shlex.quote(f'{name}={value}')}"
+        )
 
 
 # Options that Parcae does not know are passed on to spark-submit.
@@ -134,6 +151,7 @@ def submit(
     if given and given[0] == "--":
         given = given[1:]
     arguments = spark_arguments(settings, given, spark)
+    variables = environment(spark.path, is_local=is_local(given, spark))
     process: subprocess.Popen[bytes] | None = None
     # Ctrl-C must not end this process before Spark has ended.
     while True:
@@ -141,7 +159,7 @@ def submit(
             if process is None:
                 with interruptions_wait():  # or Spark would go on without this process
                     process = subprocess.Popen(
-                        [str(spark.command(command)), *arguments], env=environment(spark.path)
+                        [str(spark.command(command)), *arguments], env=variables
                     )
             raise typer.Exit(process.wait())
         except (KeyboardInterrupt, SystemExit) as ended:

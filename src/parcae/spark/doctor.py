@@ -25,13 +25,27 @@ from parcae.policies.policy_file import read_policy
 from parcae.service.client import greet
 from parcae.spark.build import find_jar, read_jar_note
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
-from parcae.spark.launch import CLASS_PATH, PLUGIN_CLASS, PLUGINS, SparkDefaults, environment
+from parcae.spark.launch import (
+    CLASS_PATH,
+    FILES,
+    PLUGIN_CLASS,
+    PLUGINS,
+    SHIPPED_FILES,
+    SHIPPED_JARS,
+    PluginSettings,
+    SparkDefaults,
+    Where,
+    environment,
+    local_path,
+)
 
 _POLICY = "spark.parcae.policy"
 _SERVICE = "spark.parcae.service"
 _SECRET = "spark.parcae.secretFile"
 _TLS_CA = "spark.parcae.tls.ca"
 _POOLS = "spark.parcae.pools"
+#: Settings that name a file which the driver reads.
+_READ = (*FILES, "spark.parcae.control", "spark.parcae.state", "spark.scheduler.allocation.file")
 #: Settings that the plugin reads as whole numbers beside a service: the smallest and the largest.
 _WHOLE_NUMBERS = {
     "spark.parcae.orderTtlMs": (100, 999_999_999),
@@ -110,6 +124,9 @@ class CheckTarget(BaseModel, frozen=True):
     service: str | None = option(None, "HOST:PORT of `parcae serve`.")
     secret_file: Path | None = option(None, "The secret that the service asks for.")
     tls_ca: Path | None = option(None, "Certificates (PEM) that the service's must be signed by.")
+    where: Where | None = option(
+        None, "Where the driver runs: client | yarn-cluster. (default: by Spark's own settings)"
+    )
     is_run: bool = option(False, "Run a query in a local Spark with the plugin.", "--run")
 
 
@@ -139,10 +156,14 @@ def examine(target: CheckTarget) -> Iterator[Check]:
     if spark and jar:
         yield _guarded("members", lambda: _check_members(spark, jar))
     yield _guarded("java", lambda: _check_java(spark, jar))
+    where = target.where or settings.where
     if spark:
-        for finding in _check_settings(spark, settings, jar):
+        for finding in _check_settings(spark, settings, jar, where):
             yield Check("settings", *finding)
-    files, service = _planner(target, settings)
+    files, service = _planner(target, settings, where)
+    if where is Where.YARN_CLUSTER:
+        for finding in _check_container(settings, service):
+            yield Check("yarn", *finding)
     if files.get(_POLICY) or not service:
         yield _guarded("policy", lambda: _check_policy(files.get(_POLICY)))
     if service:
@@ -156,14 +177,17 @@ def examine(target: CheckTarget) -> Iterator[Check]:
         yield _guarded("run", lambda: _check_run(spark, jar, settings, conf))
 
 
-def _planner(target: CheckTarget, settings: SparkDefaults) -> tuple[dict[str, Path], str | None]:
+def _planner(
+    target: CheckTarget, settings: SparkDefaults, where: Where
+) -> tuple[dict[str, Path], str | None]:
     """The files that name who plans, by Spark setting, and the service's address if there is one.
 
     Options of the command come first, then Spark's own settings.
     """
     values = settings.values
+    shipped = settings.shipped() if where is Where.YARN_CLUSTER else {}
     files = {
-        name: option or Path(values[name])
+        name: option or shipped.get(values[name], Path(values[name]))
         for name, option in (
             (_POLICY, target.policy),
             (_SECRET, target.secret_file),
@@ -273,42 +297,79 @@ def _check_java(spark: SparkHome | None, jar: Path | None) -> Finding:
     return OK, text, ""
 
 
+def _check_container(settings: SparkDefaults, service: str | None) -> Iterator[Finding]:
+    """What the driver finds in a container of YARN: only what YARN copies there."""
+    values, shipped = settings.values, settings.shipped()
+    if not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        yield WARNING, "neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set", "set one of them"
+    is_whole = True
+    for name in _READ:
+        value = values.get(name, "")
+        if not value or value in shipped or "://" in value:
+            continue
+        is_whole = False
+        advice = f"set it to a name, and add FILE#NAME to {SHIPPED_FILES}"
+        if name not in FILES:
+            advice = "name a file that every node can read, as on hdfs://"
+        if "/" not in value:
+            yield WRONG, f"{name} is {value}, which YARN copies to no container", advice
+        elif local_path(value).exists():
+            text = f"{name} is {value}, a path of this machine; the driver runs on another one"
+            yield WARNING, text, advice
+    if service and service.rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]"):
+        is_whole = False
+        text = f"{service} is the driver's own machine, which is another one"
+        yield WARNING, text, "name the host of `parcae serve`"
+    if is_whole:
+        yield OK, "the driver runs in a container; YARN copies the files that it reads", ""
+
+
 def _check_settings(
-    spark: SparkHome, settings: SparkDefaults, jar: Path | None
+    spark: SparkHome, settings: SparkDefaults, jar: Path | None, where: Where
 ) -> Iterator[Finding]:
     if settings.path is None:
         yield OK, "no spark-defaults.conf: every application brings its own settings", ""
         return
-    where = str(settings.path)
+    source = str(settings.path)
     # Spark also loads every jar in its own folder.
-    paths = [*settings.class_path(), *spark.jars.iterdir()]
+    paths = [*settings.class_path(where), *spark.jars.iterdir()]
     jars = [path for path in paths if _JAR_NAME.fullmatch(path.name)]
     # Whether the settings name the plugin, and one of the jars that Spark loads has it.
     if PLUGIN_CLASS not in settings.plugins:
-        text = f"{where}: {PLUGINS} does not name {PLUGIN_CLASS}"
+        text = f"{source}: {PLUGINS} does not name {PLUGIN_CLASS}"
         yield WARNING, text, "add it, or give it to spark-submit by --conf"
     elif jars:
-        yield OK, f"{where} names the plugin and {jars[0]}", ""
+        yield OK, f"{source} names the plugin and {jars[0]}", ""
+    elif where is Where.YARN_CLUSTER and _names_a_jar(settings):
+        text = f"{source}: {CLASS_PATH} names a jar of the plugin, which YARN copies to no node"
+        yield WARNING, text, f"name it in {SHIPPED_JARS}, or have it on every node"
     else:
-        text = f"{where} names the plugin and no jar: every application fails as it starts"
-        yield WRONG, text, f"set {CLASS_PATH} to {jar or 'the jar'}"
+        text = f"{source} names the plugin and no jar: every application fails as it starts"
+        name = CLASS_PATH if where is Where.CLIENT else SHIPPED_JARS
+        yield WRONG, text, f"set {name} to {jar or 'the jar'}"
     for path in jars:
         if path != jar:
             yield _guarded("settings", partial(_judge_jar, spark, path))[1:]
     if len(jars) > 1:
         text = f"the driver's class path has {len(jars)} jars of the plugin; the first one counts"
         yield WARNING, text, "leave one of them"
-    for state, text, advice in _clashes(settings.values, jar):
-        yield state, f"{where}: {text}", advice
+    for state, text, advice in _clashes(settings, jar):
+        yield state, f"{source}: {text}", advice
 
 
-def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[Finding]:
+def _names_a_jar(settings: SparkDefaults) -> bool:
+    return any(_JAR_NAME.fullmatch(path.name) for path in settings.class_path())
+
+
+def _clashes(settings: SparkDefaults, jar: Path | None) -> Iterator[Finding]:
     """Settings that conflict with the plugin."""
+    values = settings.values
     master = values.get("spark.master", "")
     if master.startswith(("local-parcae", "spark-parcae")):
         text = f"spark.master is {master}, which starts another scheduler of Parcae"
         yield WRONG, text, "write the plain master, e.g. local[4] or spark://HOST:PORT"
-    if values.get("spark.submit.deployMode") == "cluster":
+    is_cluster = values.get("spark.submit.deployMode") == "cluster"
+    if is_cluster and settings.where is Where.CLIENT:
         text = "spark.submit.deployMode is cluster: the driver runs on another machine"
         yield WARNING, text, "make sure that the driver's machine has the jar and the policy file"
     yield from _clashes_of_pools(values)
@@ -389,7 +450,7 @@ def _check_run(
         # can be read.
         trial_conf = {
             **conf,
-            **settings.with_plugin(jar),
+            **settings.joined(PluginSettings(jar).conf()),
             "spark.submit.deployMode": "client",
             "spark.parcae.fallbackExecutors": "0",  # a local Spark has no executors to request
             "spark.ui.enabled": "false",

@@ -7,7 +7,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from urllib.parse import unquote
 
 import pydantic.dataclasses
 
@@ -18,8 +20,28 @@ from parcae.spark.home import SparkHome
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PLUGINS = "spark.plugins"
+#: What YARN copies to the containers. Spark adds the user's `--jars` and `--files` to these two.
+SHIPPED_JARS = "spark.yarn.dist.jars"
+SHIPPED_FILES = "spark.yarn.dist.files"
+#: The settings that are lists, and what separates their parts; ours are joined with the user's.
+_LISTS = {CLASS_PATH: os.pathsep, PLUGINS: ",", SHIPPED_JARS: ",", SHIPPED_FILES: ","}
 #: The class that `spark.plugins` names.
 PLUGIN_CLASS = "parcae.spark.ParcaePlugin"
+
+
+class Where(StrEnum):
+    """Where the driver runs: beside the command that starts it, or in a container of YARN."""
+
+    CLIENT = "client"
+    YARN_CLUSTER = "yarn-cluster"
+
+
+#: The settings that name a file of the driver's machine, and the file's name in YARN's container.
+FILES = {
+    "spark.parcae.policy": "parcae-policy.json",
+    "spark.parcae.secretFile": "parcae-secret",
+    "spark.parcae.tls.ca": "parcae-ca.pem",
+}
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
 #: A backslash and what it escapes; Java's programs write "hdfs\://HOST".
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
@@ -81,28 +103,54 @@ class SparkDefaults:
         """The names of the plugins with which every application starts."""
         return [name.strip() for name in self.values.get(PLUGINS, "").split(",") if name.strip()]
 
-    def class_path(self) -> list[Path]:
+    @property
+    def where(self) -> Where:
+        """Where the driver of every application runs."""
+        is_cluster = self.values.get(_DEPLOY_MODE) == "cluster"
+        is_yarn = self.values.get(_MASTER) == "yarn"
+        return Where.YARN_CLUSTER if is_cluster and is_yarn else Where.CLIENT
+
+    def class_path(self, where: Where = Where.CLIENT) -> list[Path]:
         """The files on the driver's class path; of a folder with `/*`, its jars, as Java does."""
-        places = self.values.get(CLASS_PATH, "").split(os.pathsep)
-        places += self.values.get("spark.jars", "").split(",")
-        files = [Path(place.strip().removeprefix("file:")) for place in places if place.strip()]
+        places = self.values.get("spark.jars", "").split(",")
+        if where is Where.CLIENT:
+            places = [*self.values.get(CLASS_PATH, "").split(os.pathsep), *places]
+        else:
+            places += self.values.get(SHIPPED_JARS, "").split(",")
+        files = [local_path(place) for place in places if place.strip()]
         all_jars = (sorted(one.parent.glob("*.jar")) if one.name == "*" else [one] for one in files)
         return [jar for jars in all_jars for jar in jars]
 
-    def with_plugin(self, jar: Path) -> dict[str, str]:
-        """The plugins and the driver's class path, with Parcae's plugin and its jar added."""
-        plugins = dict.fromkeys([*self.plugins, PLUGIN_CLASS])
-        paths = [str(jar), self.values.get(CLASS_PATH, "").strip()]
-        return {PLUGINS: ",".join(plugins), CLASS_PATH: os.pathsep.join(filter(None, paths))}
+    def shipped(self) -> dict[str, Path]:
+        """The files that YARN copies to the driver, by their names there."""
+        places = [self.values.get(name, "") for name in ("spark.files", SHIPPED_FILES)]
+        found = {}
+        for place in filter(None, ",".join(places).split(",")):
+            path, _, name = place.strip().partition("#")
+            found[name or local_path(path).name] = local_path(path)
+        return found
+
+    def joined(self, own: Mapping[str, str]) -> dict[str, str]:
+        """Settings, of which those that are lists have these settings' values, too."""
+        joined = dict(own)
+        for name, separator in _LISTS.items():
+            if name in own:
+                lists = [own[name], self.values.get(name, "")]
+                # A plugin may depend on one before it; ours depends on none.
+                in_order = reversed(lists) if name == PLUGINS else lists
+                parts = (part.strip() for text in in_order for part in text.split(separator))
+                joined[name] = separator.join(dict.fromkeys(filter(None, parts)))
+        return joined
 
 
 #: The option that names a file of settings, which Spark reads instead of the installation's.
 _PROPERTIES = "--properties-file"
 #: With this option Spark reads both.
 _BOTH = "--load-spark-defaults"
-#: The options that give a setting as NAME=VALUE, and the setting of the deploy mode.
+#: The options that give a setting as NAME=VALUE, and the settings of deploy mode and master.
 _SETTINGS = ("--conf", "-c")
 _DEPLOY_MODE = "spark.submit.deployMode"
+_MASTER = "spark.master"
 #: Options that take no value, of spark-submit and, in the last line, of spark-sql.
 _FLAGS = frozenset(
     {"--verbose", "-v", "--supervise", "--version", "--usage-error", "--help", "-h", _BOTH}
@@ -143,7 +191,7 @@ class PluginSettings:
         if self.service is not None:
             host_and_port(self.service)
 
-    def conf(self) -> dict[str, str]:
+    def conf(self, where: Where = Where.CLIENT) -> dict[str, str]:
         """The settings for Spark, by name."""
         own = {
             "policy": self.policy and self.policy.resolve(),
@@ -155,7 +203,12 @@ class PluginSettings:
             "fallbackExecutors": self.fallback_executors,
         }
         given = {f"spark.parcae.{name}": str(own[name]) for name in own if own[name] is not None}
-        return {CLASS_PATH: str(self.jar), PLUGINS: PLUGIN_CLASS, **given}
+        if where is Where.CLIENT:
+            return {CLASS_PATH: str(self.jar), PLUGINS: PLUGIN_CLASS, **given}
+        shipped = [f"{Path(given[name]).as_uri()}#{FILES[name]}" for name in FILES if name in given]
+        given |= {name: FILES[name] for name in FILES if name in given}
+        files = {SHIPPED_FILES: ",".join(shipped)} if shipped else {}
+        return {SHIPPED_JARS: self.jar.resolve().as_uri(), **files, PLUGINS: PLUGIN_CLASS, **given}
 
 
 def spark_arguments(
@@ -163,8 +216,9 @@ def spark_arguments(
 ) -> list[str]:
     """The user's arguments for spark-submit with the plugin's settings before them.
 
-    Where both set the same, the user's setting is kept. Class paths and lists of plugins are
-    joined, also with those of the installation's `spark-defaults.conf` or of `--properties-file`.
+    Where both set the same, the user's setting is kept. Lists (class paths, plugins, what YARN
+    copies) are joined, also with those of the installation's `spark-defaults.conf` or of
+    `--properties-file`.
 
     Example: `spark_arguments(settings, ["--master", "local[4]", "app.py"], find_spark())` ends with
     these three.
@@ -172,22 +226,21 @@ def spark_arguments(
     options, application = _split(arguments)
     # The user's own class path and plugins replace those of the defaults, as in Spark.
     user = dict(_defaults(options, spark).values)
-    _refuse_cluster_mode(options, user)
     kept: list[str] = []
-    plugin_conf = settings.conf()
+    plugin_conf = settings.conf(_where(_given(options, user)))
     for flag, value in options:
         if value is None:
             kept.append(flag)
             continue
         name, _, setting = value.partition("=") if flag in _SETTINGS else ("", "", "")
-        if flag == "--driver-class-path":
+        if flag == "--driver-class-path" and CLASS_PATH in plugin_conf:
             user[CLASS_PATH] = value
-        elif name in (CLASS_PATH, PLUGINS):
+        elif name in _LISTS and name in plugin_conf:
             user[name] = setting
         else:
             plugin_conf.pop(name, None)
             kept += [flag, value]
-    plugin_conf |= SparkDefaults(values=user).with_plugin(settings.jar)
+    plugin_conf = SparkDefaults(values=user).joined(plugin_conf)
     lines = [part for name, value in plugin_conf.items() for part in ("--conf", f"{name}={value}")]
     return [*lines, *kept, *application]
 
@@ -222,27 +275,51 @@ def _defaults(options: Sequence[tuple[str, str | None]], spark: SparkHome) -> Sp
     return given
 
 
-def _refuse_cluster_mode(
+def is_local(arguments: Sequence[str], spark: SparkHome) -> bool:
+    """Whether the user's arguments, or the defaults, keep the whole application on this machine."""
+    options, _ = _split(arguments)
+    return _given(options, _defaults(options, spark).values).get(_MASTER, "local")[:5] == "local"
+
+
+def _given(
     options: Sequence[tuple[str, str | None]], defaults: Mapping[str, str]
-) -> None:
-    """Refuse the deploy mode cluster: an option, else a setting, else one of the defaults."""
-    settings = [value.partition("=") for option, value in options if option in _SETTINGS and value]
-    modes = [defaults.get(_DEPLOY_MODE, "")]
-    modes += [value for name, _, value in settings if name == _DEPLOY_MODE]
-    modes += [value for option, value in options if option == "--deploy-mode" and value]
-    if modes[-1] == "cluster":
+) -> dict[str, str]:
+    """What master and deploy mode are: those of an option, else a setting, else the defaults."""
+    settings = [value.partition("=") for flag, value in options if flag in _SETTINGS and value]
+    given = {**defaults, **{name: value for name, _, value in settings}}
+    flags = {"--deploy-mode": _DEPLOY_MODE, "--master": _MASTER}
+    return given | {flags[flag]: value for flag, value in options if flag in flags and value}
+
+
+def _where(given: Mapping[str, str]) -> Where:
+    """Where the driver will run; refused where nothing copies the jar to its machine."""
+    where = SparkDefaults(values=given).where
+    if given.get(_DEPLOY_MODE) == "cluster" and where is Where.CLIENT:
         raise ConfigError(
             "with deploy mode cluster the driver runs on another machine, and the plugin's jar "
-            "is on this one: put the jar there and use the lines of `parcae spark conf`"
+            "is on this one (only --master yarn copies it): put the jar there and use the lines of "
+            "`parcae spark conf`"
         )
+    return where
 
 
-def environment(spark_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def local_path(place: str) -> Path:
+    """The path of a file of this machine, given as a path or as an address file:..."""
+    text = place.strip()
+    path = text.removeprefix("file://").removeprefix("file:")
+    return Path(path if path == text else unquote(path))
+
+
+def environment(
+    spark_home: Path, extra: Mapping[str, str] | None = None, *, is_local: bool = True
+) -> dict[str, str]:
     """The environment variables for Spark's commands.
 
-    They select this Spark, and this Python unless the user has chosen another one.
+    They select this Spark, and this Python unless the user has chosen another one, or the
+    application runs on other machines, too, which may not have it.
     """
-    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    variables = {"PYSPARK_PYTHON": python, "SPARK_HOME": str(spark_home)}
-    variables["PYSPARK_DRIVER_PYTHON"] = os.environ.get("PYSPARK_DRIVER_PYTHON", python)
-    return {**os.environ, **variables, **(extra or {})}
+    variables = {**os.environ, "SPARK_HOME": str(spark_home)}
+    if is_local:
+        python = variables.setdefault("PYSPARK_PYTHON", sys.executable)
+        variables.setdefault("PYSPARK_DRIVER_PYTHON", python)
+    return {**variables, **(extra or {})}
