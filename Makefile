@@ -7,7 +7,7 @@ DEMO ?= parcae-report
 # pip compiles nothing (--no-compile), so each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-lowest coverage check weight dist docs bench format clean
+.PHONY: demo test test-clusters test-slow test-lowest coverage check weight dist docs bench format clean
 
 # What the demo needs: learning for the world of cores, and reports; neither PyTorch nor Spark.
 LEARN_READY := $(VENV)/.learn
@@ -35,6 +35,9 @@ demo: $(LEARN_READY)  ## Learn a policy from a real Spark event log in a minute,
 
 test: $(SPARK_READY)  ## The default suite (minutes), with the reasons of what is skipped.
 	$(BIN)/python -m pytest -rs
+
+test-clusters: $(SPARK_READY)  ## The plugin on a real YARN (Maven fetches Hadoop once; PARCAE_CLUSTERS_REQUIRED=1: what is missing is a fault).
+	$(BIN)/python -m pytest -rs -n 0 -m clusters tests/clusters
 
 test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spark, the documents' commands that learn, measuring TPC-H (pip install -r benchmarks/spark/requirements.txt first), scale, NUMBA_BOUNDSCHECK, fuzzing.
 	$(BIN)/python -m pytest -rs -m slow

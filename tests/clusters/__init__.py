@@ -1,0 +1,1 @@
+"""Real clusters: run by `make test-clusters`."""

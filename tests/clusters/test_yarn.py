@@ -1,0 +1,195 @@
+"""The plugin on a real YARN, started by `parcae spark submit`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import zipfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from parcae.policies.policy_file import export_policy, write_policy
+from parcae.workloads.recorded_run import JobOutcome, RecordedRun
+from parcae.workloads.spark_log.event_log import read_runs, read_spark_event_logs
+from parcae.workloads.spark_log.run import read_spark_run
+from tests.clusters.yarn import Run, Yarn
+
+pytestmark = pytest.mark.clusters
+_ON = "parcae: on, account by what is learned"
+#: The names of the application's jobs, in both deploy modes.
+_LINES = Path(__file__).with_name("app.py").read_text().splitlines()
+_NAMES = {"long", "short"} | {
+    f"{what} at app.py:{number}"
+    for number, line in enumerate(_LINES, start=1)
+    for what in ("sum", "collect")
+    if f".{what}()" in line and "sums" not in line
+}
+
+
+def _is_right(run: Run, user: str = "etl") -> None:
+    """Whether all jobs of an application gave what they must, and the plugin stayed on."""
+    result = run.result
+    assert (result["sum"], result["long"], result["short"]) == (28, 780, 6)
+    assert result["sql"] == [1] * 90
+    assert result["user"] == user
+    assert "parcae: off" not in "".join(run.drivers())
+
+
+def _logged(run: Run, user: str = "etl", queue: str = "default") -> RecordedRun:
+    """The application's event logs, whose names, people, queue and work must be right."""
+    logged = read_spark_run([run.events])
+    done = [job for job in logged.jobs if job.outcome is JobOutcome.COMPLETED]
+    assert {job.name for job in done} == _NAMES
+    assert {(job.user, job.queue) for job in logged.jobs} == {(user, queue)}
+    # 8, 40 and 4 tasks of 0.4 s.
+    assert sum(one.task_ms for one in read_runs([run.events]).runs) >= 52 * 400
+    return logged
+
+
+def _is_short_first(logged: RecordedRun) -> bool:
+    """Whether the short job, which was submitted later, ended before the long one."""
+    ended = {job.name: job.completion_ms for job in logged.jobs}
+    return ended["short"] < ended["long"]
+
+
+def test_client_mode_with_a_policy_of_its_own_logs(yarn: Yarn, tmp_path: Path) -> None:
+    with yarn.submit(tmp_path / "first") as run:
+        run.finish()
+    assert _ON in run.drivers()[0]
+    _is_right(run)
+    assert _is_short_first(_logged(run))
+    workload, _ = read_spark_event_logs([run.events])
+    policy = tmp_path / "policy.json"
+    write_policy(export_policy("srpt", workload), policy)
+    with yarn.submit(tmp_path / "second", policy=policy) as run:
+        run.finish()
+    assert f"parcae: on, srpt by {policy}, which knows {len(_NAMES)} jobs" in run.drivers()[0]
+    _is_right(run)
+    assert _is_short_first(_logged(run))
+    # The driver in a container reads the same policy, and knows the jobs by the same names.
+    trace = tmp_path / "trace"
+    with yarn.submit(
+        tmp_path / "third", cluster=True, policy=policy, spark_parcae_trace=trace
+    ) as run:
+        run.finish()
+    assert "parcae: on, srpt by parcae-policy.json, which knows 4 jobs" in run.drivers()[0]
+    _is_right(run)
+    assert _is_short_first(_logged(run))
+    known = [job for line in trace.read_text().splitlines() for job in json.loads(line)["jobs"]]
+    assert {job["name"] for job in known if job["known"] == "policy"} >= {"long", "short"}
+
+
+def test_cluster_mode_beside_the_users_own_jars_and_files(yarn: Yarn, tmp_path: Path) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("mine")
+    jar = tmp_path / "own.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.write(own, "own.txt")
+    own_options = ("--jars", str(jar), "--files", str(own))
+    with yarn.submit(tmp_path / "run", *own_options, cluster=True) as run:
+        run.finish()
+    assert _ON in run.drivers()[0]
+    _is_right(run)
+    assert (run.result["own file"], run.result["own jar"]) == ("mine", True)
+    assert _is_short_first(_logged(run))
+
+
+def test_an_executor_that_is_killed(yarn: Yarn, tmp_path: Path) -> None:
+    with yarn.submit(tmp_path) as run:
+        run.wait_for_start()
+        run.kill("YarnCoarseGrainedExecutorBackend")
+        run.finish()
+    _is_right(run)
+    logged = _logged(run)
+    assert (logged.num_cores, logged.cores_at_once) == (6, 4)
+    workload, report = read_spark_event_logs([run.events])
+    assert workload.faults.num_lost_executors == 1
+    levels = {n for job in workload.jobs for stage in job.stages for n in stage.durations.levels}
+    assert max(levels) <= 4, report.notes
+
+
+def test_a_second_attempt_of_the_application_master_is_on_again(yarn: Yarn, tmp_path: Path) -> None:
+    with yarn.submit(tmp_path, cluster=True) as run:
+        run.wait_for_start()
+        time.sleep(1.5)  # both jobs run
+        run.kill("deploy.yarn.ApplicationMaster")
+        run.wait_for(_ON, attempt=1)
+        run.finish()
+    first, second = run.drivers()
+    assert _ON in first
+    assert _ON in second
+    _is_right(run)
+    logged = _logged(run)
+    assert len(logged.applications) == 2
+    assert logged.cores_at_once == 4
+    assert any(job.outcome is JobOutcome.UNFINISHED for job in logged.jobs)
+    _, report = read_spark_event_logs([run.events])
+    assert any(f"(attempt 1 of {run.application})" in note for note in report.notes)
+
+
+def test_two_people_in_two_queues_at_once(yarn: Yarn, tmp_path: Path) -> None:
+    people = {"ann": "default", "etl": "etl"}
+    with ExitStack() as stack:
+        runs = {
+            user: stack.enter_context(
+                yarn.submit(
+                    tmp_path / user,
+                    cluster=True,
+                    user=user,
+                    spark_yarn_queue=queue,
+                    spark_executor_instances=1,
+                )
+            )
+            for user, queue in people.items()
+        }
+        for run in runs.values():
+            run.finish()
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for user, run in runs.items():
+        assert _ON in run.drivers()[0]
+        _is_right(run, user)
+        assert _is_short_first(_logged(run, user, people[user]))
+        shutil.copytree(run.events, shared / user)
+    workload, report = read_spark_event_logs([shared], recorded=True)
+    assert {job.user for job in workload.jobs} == set(people)
+    assert any(note.startswith("Task time by queue: ") for note in report.notes)
+    for chosen in ({"user": "ann"}, {"queue": "default"}):
+        run = read_spark_run([shared], **chosen)
+        assert {job.user for job in run.jobs} == {"ann"}
+
+
+def test_executors_that_come_and_go(yarn: Yarn, tmp_path: Path) -> None:
+    settings = {
+        "spark_dynamicAllocation_enabled": "true",
+        "spark_dynamicAllocation_shuffleTracking_enabled": "true",
+        "spark_dynamicAllocation_shuffleTracking_timeout": "1s",
+        "spark_dynamicAllocation_executorIdleTimeout": "1s",
+        "spark_dynamicAllocation_maxExecutors": 2,
+        "spark_executor_instances": 0,
+    }
+    with yarn.submit(tmp_path, cluster=True, pause_s=5.0, **settings) as run:
+        run.finish()
+    _is_right(run)
+    logged = _logged(run)
+    assert logged.num_cores > logged.cores_at_once == 4
+
+
+def test_the_control_file_switches_a_running_application(yarn: Yarn, tmp_path: Path) -> None:
+    control = tmp_path / "control.json"
+    goes_on = tmp_path / "result.go-on"
+    goes_on.touch()
+    settings = {"spark_parcae_control": control.as_uri(), "spark_parcae_controlMs": 500}
+    with yarn.submit(tmp_path, cluster=True, **settings) as run:
+        run.wait_for(_ON)
+        run.wait_for_start()
+        for mode in ("off", "observe", "on"):
+            control.write_text(json.dumps({"mode": mode}))
+            run.wait_for(f"parcae: the mode is {mode} by {control.as_uri()}")
+        goes_on.unlink()
+        run.finish()
+    _is_right(run)
+    assert run.result["rounds"] >= 1

@@ -1,0 +1,378 @@
+"""A real YARN for tests: a ResourceManager and two NodeManagers, each a JVM, on loopback.
+
+Maven fetches Hadoop's jars once. Containers are processes of this account; nothing needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from parcae.base.files import user_caches
+from parcae.spark.home import SparkHome
+
+HADOOP = "3.5.0"
+#: Of each of the two nodes.
+MEMORY_MIB = 5120
+CORES = 4
+_HERE = "127.0.0.1"
+_START_S = 120.0
+_LIMIT_S = 300.0
+_SERVER = "org.apache.hadoop.yarn.server"
+# Without the time line's service, the NodeManager lacks a class.
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>parcae</groupId><artifactId>yarn</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>{}</dependencies></project>"""
+_DEPENDENCY = """<dependency><groupId>org.apache.hadoop</groupId>
+<artifactId>hadoop-yarn-server-{}</artifactId><version>{}</version></dependency>"""
+_LOGGING = """log4j.rootLogger=INFO,A
+log4j.appender.A=org.apache.log4j.ConsoleAppender
+log4j.appender.A.layout=org.apache.log4j.PatternLayout
+log4j.appender.A.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
+"""
+_SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def missing_tool() -> str:
+    """Why there can be no YARN on this machine; "" if there can."""
+    packages = {"mvn": "maven", "java": "openjdk-17-jdk-headless"}
+    absent = [package for tool, package in packages.items() if shutil.which(tool) is None]
+    return f"a real YARN needs {' and '.join(absent)} (Debian: apt-get install)" if absent else ""
+
+
+def _class_path() -> str:
+    """The jars of the daemons; Maven looks for them once."""
+    folder = user_caches() / "parcae" / f"yarn-{HADOOP}"
+    kept = folder / "classpath"
+    if not kept.exists() or not all(map(os.path.exists, kept.read_text().split(":"))):
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = ("resourcemanager", "nodemanager", "timelineservice")
+        dependencies = "".join(_DEPENDENCY.format(part, HADOOP) for part in parts)
+        (folder / "pom.xml").write_text(_POM.format(dependencies))
+        subprocess.run(
+            ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={kept}.part"],
+            cwd=folder,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        Path(f"{kept}.part").replace(kept)
+    return kept.read_text().strip()
+
+
+def _xml(values: Mapping[str, object]) -> str:
+    rows = (f"<property><name>{n}</name><value>{v}</value></property>" for n, v in values.items())
+    return "\n".join(["<configuration>", *rows, "</configuration>"])
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server((_HERE, 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _processes(*texts: str) -> list[int]:
+    """The Java processes whose command lines have all these texts."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it has ended
+            continue
+        line = " ".join(words)
+        if words[0].endswith("java") and all(text in line for text in texts):
+            found.append(int(entry.parent.name))
+    return found
+
+
+@dataclass(eq=False)
+class Run:
+    """An application: what `parcae spark submit` and the driver said, and where its log is."""
+
+    yarn: Yarn
+    folder: Path
+    process: subprocess.Popen[str]
+    is_cluster: bool
+    application: str = ""
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the application found."""
+        found: dict[str, Any] = json.loads((self.folder / "result").read_text())
+        return found
+
+    @property
+    def events(self) -> Path:
+        """The folder of its event logs."""
+        return self.folder / "events"
+
+    def submitted(self) -> str:
+        """What `parcae spark submit` said so far; it notes the application's number."""
+        text = (self.folder / "submit.log").read_text(errors="replace")
+        if number := re.search(r"application_[0-9]+_[0-9]+", text):
+            self.application = number[0]
+        return text
+
+    def drivers(self) -> list[str]:
+        """What the driver of every attempt said so far."""
+        text = self.submitted()
+        if not self.is_cluster:
+            return [text]
+        masters = self.yarn.home.glob(f"nm*/logs/{self.application}/container_*_000001")
+        in_order = sorted(masters, key=lambda path: path.name)
+        return [
+            "".join(p.read_text(errors="replace") for p in one.glob("std*")) for one in in_order
+        ]
+
+    def wait_for(self, text: str, attempt: int = 0) -> None:
+        """Wait until a driver has said something."""
+        self.yarn.wait(lambda: text in "".join(self.drivers()[attempt:]), text, self)
+
+    def wait_for_start(self) -> None:
+        """Wait until the first jobs have run."""
+        self.yarn.wait(lambda: (self.folder / "result.started").exists(), "its jobs", self)
+
+    def kill(self, what: str) -> None:
+        """Kill one Java process of the application."""
+        self.submitted()
+        pids = _processes(str(self.yarn.home), self.application, what)
+        assert pids, f"no {what} of {self.application} runs"
+        os.kill(pids[0], signal.SIGKILL)
+
+    def finish(self) -> Run:
+        """Wait for the end; the application must have succeeded."""
+        try:
+            code = self.process.wait(_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = None
+        assert code == 0, self.explained(f"ended with {code}")
+        return self
+
+    def explained(self, what: str) -> str:
+        """A fault with the last lines of the logs."""
+        return f"{what}: {self.submitted()[-3000:]}\n{''.join(self.drivers())[-6000:]}"
+
+
+@dataclass(eq=False)
+class Yarn:
+    """A running YARN and its settings for clients."""
+
+    home: Path
+    spark: SparkHome
+    web: str
+    daemons: list[subprocess.Popen[bytes]]
+
+    @property
+    def conf(self) -> Path:
+        """HADOOP_CONF_DIR."""
+        return self.home / "conf"
+
+    def wait(self, is_there: Any, what: str, run: Run) -> None:
+        """Wait until something is there."""
+        end = time.monotonic() + _LIMIT_S
+        while not is_there():
+            if time.monotonic() > end or run.process.poll() is not None:
+                raise AssertionError(run.explained(f"waits for {what}"))
+            time.sleep(0.1)
+
+    def settings(self, folder: Path) -> dict[str, object]:
+        """Settings of small applications."""
+        of_both = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _HERE}
+        names = ("spark.yarn.appMasterEnv", "spark.executorEnv")
+        return {
+            **{f"{name}.{key}": value for name in names for key, value in of_both.items()},
+            "spark.yarn.jars": f"local:{self.spark.jars}/*",
+            "spark.yarn.stagingDir": f"file://{self.home}/staging",
+            "spark.driver.extraJavaOptions": _SMALL,
+            "spark.executor.extraJavaOptions": _SMALL,
+            "spark.yarn.am.extraJavaOptions": _SMALL,
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.yarn.am.memory": "512m",
+            "spark.executor.instances": 2,
+            "spark.executor.cores": 2,
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{folder}/events",
+        }
+
+    @contextmanager
+    def submit(
+        self,
+        folder: Path,
+        *options: str,
+        cluster: bool = False,
+        policy: Path | None = None,
+        user: str = "etl",
+        pause_s: float = 0.0,
+        **settings: object,
+    ) -> Iterator[Run]:
+        """Submit the application by `parcae spark submit`; `spark_yarn_queue="x"` is a setting."""
+        (folder / "events").mkdir(parents=True, exist_ok=True)
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        pairs = {**self.settings(folder), **named}.items()
+        conf = [word for name, value in pairs for word in ("--conf", f"{name}={value}")]
+        mode = ["--master", "yarn", "--deploy-mode", "cluster" if cluster else "client"]
+        application = [
+            str(Path(__file__).with_name("app.py")),
+            str(folder / "result"),
+            str(pause_s),
+        ]
+        own = [] if policy is None else ["--policy", str(policy)]
+        command = [sys.executable, "-m", "parcae.cli.main", "spark", "submit", *own, "--"]
+        java = Path(str(shutil.which("java"))).resolve().parents[1]
+        variables = {
+            "HADOOP_CONF_DIR": str(self.conf),
+            "HADOOP_USER_NAME": user,
+            "SPARK_HOME": str(self.spark.path),
+            "SPARK_LOCAL_IP": _HERE,
+            "JAVA_HOME": str(java),
+        }
+        if not cluster:
+            variables["PYSPARK_PYTHON"] = sys.executable
+        with (folder / "submit.log").open("w") as log:
+            process = subprocess.Popen(
+                [*command, *mode, *conf, *options, *application],
+                env={**os.environ, **variables},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                text=True,
+            )
+        run = Run(self, folder, process, cluster)
+        try:
+            yield run
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(60)
+
+    def close(self) -> None:
+        """End the daemons, and whatever they left."""
+        for daemon in self.daemons:
+            daemon.terminate()
+        for daemon in self.daemons:
+            try:
+                daemon.wait(30)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+        for pid in _processes(str(self.home)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def start_yarn(home: Path, spark: SparkHome) -> Yarn:
+    """Start a YARN of two nodes with the queues default and etl in a folder."""
+    jars = _class_path()
+    parts = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
+    ports = dict(zip((*parts, "webapp.address"), _free_ports(5), strict=True))
+    addresses = {f"yarn.resourcemanager.{part}": f"{_HERE}:{ports[part]}" for part in ports}
+    node = {
+        f"yarn.nodemanager.{part}": f"{_HERE}:0"
+        for part in ("address", "localizer.address", "webapp.address")
+    }
+    site = {
+        **addresses,
+        **node,
+        "yarn.resourcemanager.hostname": _HERE,
+        "yarn.resourcemanager.bind-host": _HERE,
+        "yarn.nodemanager.bind-host": _HERE,
+        "yarn.nodemanager.hostname": _HERE,
+        # ${node} is a system property of each NodeManager.
+        "yarn.nodemanager.local-dirs": f"{home}/${{node}}/local",
+        "yarn.nodemanager.log-dirs": f"{home}/${{node}}/logs",
+        "yarn.nodemanager.resource.memory-mb": MEMORY_MIB,
+        "yarn.nodemanager.resource.cpu-vcores": CORES,
+        "yarn.scheduler.minimum-allocation-mb": 128,
+        "yarn.nodemanager.vmem-check-enabled": "false",
+        "yarn.nodemanager.pmem-check-enabled": "false",
+        "yarn.nodemanager.disk-health-checker.enable": "false",
+        "yarn.nodemanager.delete.debug-delay-sec": 600,
+        "yarn.nodemanager.env-whitelist": "JAVA_HOME,PATH,LANG",
+        "yarn.resourcemanager.am.max-attempts": 2,
+        # Faster than the defaults.
+        "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": 100,
+    }
+    queues = {"queues": "default,etl"}
+    for queue in ("default", "etl"):
+        queues |= {f"{queue}.capacity": "50", f"{queue}.maximum-capacity": "100"}
+        queues[f"{queue}.user-limit-factor"] = "10"
+    capacity: dict[str, object] = {
+        f"yarn.scheduler.capacity.root.{name}": value for name, value in queues.items()
+    }
+    calculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
+    capacity["yarn.scheduler.capacity.resource-calculator"] = calculator
+    capacity["yarn.scheduler.capacity.maximum-am-resource-percent"] = 1.0
+    conf = home / "conf"
+    conf.mkdir(parents=True)
+    core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": f"{home}/tmp"}
+    (conf / "core-site.xml").write_text(_xml(core))
+    (conf / "yarn-site.xml").write_text(_xml(site))
+    (conf / "capacity-scheduler.xml").write_text(_xml(capacity))
+    (conf / "log4j.properties").write_text(_LOGGING)
+    daemons = {
+        "rm": f"{_SERVER}.resourcemanager.ResourceManager",
+        "nm1": f"{_SERVER}.nodemanager.NodeManager",
+        "nm2": f"{_SERVER}.nodemanager.NodeManager",
+    }
+    web = addresses["yarn.resourcemanager.webapp.address"]
+    yarn = Yarn(home, spark, web, [_daemon(home, *one, jars) for one in daemons.items()])
+    try:
+        _wait_for_nodes(yarn, len(daemons) - 1)
+    except BaseException:
+        yarn.close()
+        raise
+    return yarn
+
+
+def _daemon(home: Path, name: str, main: str, jars: str) -> subprocess.Popen[bytes]:
+    (home / name).mkdir()
+    java = str(shutil.which("java"))
+    options = ["-Xmx256m", *_SMALL.split(), "-Djava.net.preferIPv4Stack=true", f"-Dnode={name}"]
+    packages = ("java.lang", "java.util", "java.net", "java.io")
+    options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in packages]
+    variables = {**os.environ, "HADOOP_CONF_DIR": str(home / "conf")}
+    variables["JAVA_HOME"] = str(Path(java).resolve().parents[1])
+    with (home / name / "log").open("w") as log:
+        return subprocess.Popen(
+            [java, *options, "-cp", f"{home / 'conf'}:{jars}", main],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            cwd=home / name,
+            env=variables,
+            start_new_session=True,
+        )
+
+
+def _wait_for_nodes(yarn: Yarn, count: int) -> None:
+    end = time.monotonic() + _START_S
+    while _active_nodes(yarn.web) < count:
+        dead = any(daemon.poll() is not None for daemon in yarn.daemons)
+        if dead or time.monotonic() > end:
+            logs = {path.parent.name: path.read_text()[-1500:] for path in yarn.home.glob("*/log")}
+            raise RuntimeError(f"YARN did not start: {logs}")
+        time.sleep(0.2)
+
+
+def _active_nodes(web: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://{web}/ws/v1/cluster/metrics", timeout=5) as answer:
+            return int(json.load(answer)["clusterMetrics"]["activeNodes"])
+    except OSError:
+        return 0
