@@ -7,7 +7,7 @@ DEMO ?= parcae-report
 # pip compiles nothing (--no-compile), so each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-clusters test-slow test-lowest coverage check weight dist docs bench format clean
+.PHONY: demo test test-clusters test-slow test-spark-versions test-lowest coverage check weight jars dist docs bench format clean
 
 # What the demo needs: learning for the world of cores, and reports; neither PyTorch nor Spark.
 LEARN_READY := $(VENV)/.learn
@@ -44,6 +44,9 @@ test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spar
 	$(BIN)/python -m pytest --hypothesis-profile=many tests/properties
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -n 0 tests/golden tests/simulation tests/policies -m ''
 
+test-spark-versions: $(SPARK_READY) jars  ## The plugin's jars in the Sparks of PyPI, from 3.3 to the newest (2.5 GB of downloads).
+	$(BIN)/python -m benchmarks.spark.versions
+
 # The lowest versions that pyproject.toml allows, of what the README's commands need.
 LOWEST := $(VENV)-lowest
 PINS := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
@@ -73,8 +76,13 @@ BEFORE ?= f0ba1aad
 weight: $(READY)  ## What the house weighs, now and at the commit BEFORE.
 	$(BIN)/python benchmarks/weight.py --against $(BEFORE)
 
-dist: $(READY)  ## A wheel with the plugin's jars for Scala 2.12 and 2.13, in dist/ (needs a JDK; Sparks to compile against come from PyPI).
-	$(BIN)/python -m parcae.spark.build dist
+jars:  ## The plugin's jars for Scala 2.12 and 2.13, where the package looks for them (needs Maven and a JDK).
+	rm -f src/parcae/spark/jars/*.jar
+	for line in 2.12 2.13; do mvn -B -q -f spark-plugin/pom.xml -Dscala.line=$$line -DskipTests package || exit 1; done
+
+dist: $(READY) jars  ## A wheel with these jars, in dist/.
+	rm -rf build/lib build/bdist.*
+	SOURCE_DATE_EPOCH=315532800 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 docs: $(READY)  ## The API reference of `import parcae`, in build/api.
 	$(BIN)/python -m pdoc -d google -o build/api parcae

@@ -27,8 +27,8 @@ from typing import Any
 from scipy.stats import t as student
 
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
+from parcae.spark.jar import find_jar
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
 
@@ -142,7 +142,7 @@ def start_jvm(folder: Path) -> None:
     logging = folder / "log4j2.properties"
     logging.write_text("rootLogger.level = error\n")
     conf = SparkConf(loadDefaults=False).set("spark.driver.memory", "2g")
-    conf.set("spark.driver.extraClassPath", str(build_plugin(find_spark())))
+    conf.set("spark.driver.extraClassPath", str(find_jar(find_spark())))
     conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging}")
     SparkContext._ensure_initialized(conf=conf)
 

@@ -38,8 +38,8 @@ from parcae.evaluation.statistics import (
     ratio_estimate,
     with_interval,
 )
-from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.jar import find_jar
 from parcae.workloads.archive import load_workload
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.workload import RandomStreams, draw_sequence
@@ -130,7 +130,7 @@ def interval(estimate: Mapping[str, Any] | None) -> str:
 def main(args: argparse.Namespace) -> None:
     """Run the policies and print the result."""
     spark = find_spark(args.spark_home)
-    result = run_demo(args, spark, build_plugin(spark))
+    result = run_demo(args, spark, find_jar(spark))
     if args.json:
         print(json.dumps(result, indent=2))
         return

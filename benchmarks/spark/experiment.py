@@ -30,8 +30,8 @@ from parcae.evaluation.experiment import evaluate_experiment
 from parcae.evaluation.forecast import forecast
 from parcae.evaluation.statistics import with_interval
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
+from parcae.spark.jar import find_jar
 from parcae.spark.launch import PluginSettings
 from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.spark_log.run import read_spark_run
@@ -51,7 +51,7 @@ class Measurement:
         self.work = Work(args.work, {name: getattr(args, name) for name in names})
         self.jobs: Workload = warm_workload(workload(), args.time_scale)
         self.spark = find_spark()
-        self.jar = build_plugin(self.spark)
+        self.jar = find_jar(self.spark)
         self.policy = args.work.resolve() / "policy.json"
         write_policy(export_policy(args.policy, self.jobs), self.policy)
 

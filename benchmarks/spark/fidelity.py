@@ -42,8 +42,8 @@ from parcae.evaluation.statistics import DEFAULT_METHOD, METHODS, mean_estimate,
 from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
-from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
+from parcae.spark.jar import find_jar
 from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
@@ -384,7 +384,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the comparison and print its result."""
     args.cores = parse_cores(args.cores)
     spark = find_spark(args.spark_home)
-    real = RealSpark(spark, build_plugin(spark), Work(args.work))
+    real = RealSpark(spark, find_jar(spark), Work(args.work))
     has_sizes = len(args.cores) > 1
     result = compare_sizes(args, real) if has_sizes else compare_runs(args, real)
     text = json.dumps(result, indent=2)

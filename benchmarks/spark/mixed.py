@@ -29,8 +29,8 @@ from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
 from parcae.evaluation.statistics import ratio_estimate
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
+from parcae.spark.jar import find_jar
 from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.spark_log.state import write_state
 from parcae.workloads.synthetic import toy_workload
@@ -60,7 +60,7 @@ class Study:
         home, args = find_spark(None), self.args
         data = make_tables(self.work, args.scale_factor)
         jvm = TpchSpark(
-            home, build_plugin(home), args.work, data, self._texts, args.cores, args.memory, {}
+            home, find_jar(home), args.work, data, self._texts, args.cores, args.memory, {}
         )
         tell("warming the JVM up")
         numbers = self._draw(range(1, NUM_TEMPLATES + 1), RandomStreams(0).actions)

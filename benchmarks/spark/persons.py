@@ -30,8 +30,8 @@ from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
 from parcae.evaluation.statistics import ratio_estimate, with_interval
 from parcae.policies.policy_file import PolicyFile, write_policy
-from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
+from parcae.spark.jar import find_jar
 from parcae.spark.launch import PluginSettings
 
 Json = dict[str, Any]
@@ -114,7 +114,7 @@ class Measurement:
         self.cores, self.orders = SCENARIOS[args.scenario]
         self.work = Work(args.work / args.scenario, {"scenario": args.scenario})
         self.spark = find_spark()
-        self.jar = build_plugin(self.spark)
+        self.jar = find_jar(self.spark)
         self.folder = self.work.folder.resolve()
         plain = PolicyFile(
             format="parcae-policy", version=2, policy="srpt", kind="srpt", parameters={},

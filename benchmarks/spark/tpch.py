@@ -52,8 +52,8 @@ from parcae.policies.policy_file import export_policy, write_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
-from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.jar import find_jar
 from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.workload import JobSequence, RandomStreams
 
@@ -206,7 +206,7 @@ class Study(contextlib.ExitStack):
         args = self.args
         jar = None
         if not {*args.policies} <= {*STOCK}:
-            jar = args.jar or build_plugin(self.home)
+            jar = args.jar or find_jar(self.home)
         data = make_tables(self.work, args.scale_factor)
         texts = query_texts(self.work)
         spark = TpchSpark(

@@ -146,7 +146,7 @@ from tests.cli.running import refused
             "compare-logs broken.parcae broken.parcae --plot x.jpeg",
             "x.jpeg: charts are written as .html, .png, .svg, .pdf",
         ),
-        ("spark build --spark-home .", "is no Spark"),
+        ("spark jar --spark-home .", "is no Spark"),
         ("workload import spark-events nowhere -o x.parcae", "nowhere"),
         ("workload import tpch-profiles nowhere.json -o x.parcae", "nowhere.json"),
         ("workload import alibaba nowhere.csv -o x.parcae", "nowhere.csv"),

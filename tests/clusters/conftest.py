@@ -10,6 +10,7 @@ import pytest
 from parcae.base.errors import ConfigError
 from parcae.spark.home import find_spark
 from tests.clusters.yarn import Yarn, missing_tool, start_yarn
+from tests.spark.java import build_plugin
 
 #: Set where a cluster that is not there is a fault.
 _REQUIRED = "PARCAE_CLUSTERS_REQUIRED"
@@ -25,6 +26,7 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
         why = str(error)
     if why:
         (pytest.fail if os.environ.get(_REQUIRED) else pytest.skip)(why)
+    build_plugin(spark)
     started = start_yarn(tmp_path_factory.mktemp("yarn"), spark)
     yield started
     started.close()

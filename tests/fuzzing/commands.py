@@ -20,7 +20,7 @@ from tests.workloads.spark_log_builder import small_log
 
 #: Commands that start Spark, measure for hours, or build jars: only their options are tried, with
 #: `--help` beside them or without what they need.
-_HEAVY = ("spark submit", "spark build", "bench training", "bench service", "bench rigid")
+_HEAVY = ("spark submit", "bench training", "bench service", "bench rigid")
 #: A valid, quick call of each command; generated options come behind it.
 _BASES = {
     "simulate": "toy --jobs 3 --cores 4",

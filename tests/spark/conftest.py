@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from parcae.spark.home import find_spark
-from tests.spark.java import plugin_and_tests
+from tests.spark.java import build_plugin, plugin_and_tests
 from tests.spark.machine import Machine, start_machine
+from tests.spark.needs import HAS_SPARK
 
 #: Most JVMs of the tests live for seconds: the optimizing compiler costs more than it saves.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
@@ -19,6 +20,13 @@ def _short_lived_jvms() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", _SHORT_LIVED)
         yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _plugin() -> None:
+    """The jar of the sources as they are."""
+    if HAS_SPARK:
+        build_plugin(find_spark())
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from parcae.spark.home import SparkHome, find_jdk_tool
+from parcae.spark.home import SparkHome
 from parcae.spark.launch import environment
+from tests.spark.java import jdk_tool
 
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _END: dict[str, Any] = {}
@@ -87,7 +88,7 @@ class Pods:
             **place,
         }
         words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
-        java = [str(find_jdk_tool("java")), *options, "-Xmx512m", "-cp", f"{self.spark.jars}/*"]
+        java = [str(jdk_tool("java")), *options, "-Xmx512m", "-cp", f"{self.spark.jars}/*"]
         variables = {
             "SPARK_USER": env["SPARK_USER"],
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),

@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
+HAS_SPARK = importlib.util.find_spec("pyspark") is not None and shutil.which("javac") is not None
 needs_spark = pytest.mark.skipif(
-    importlib.util.find_spec("pyspark") is None or shutil.which("javac") is None,
+    not HAS_SPARK,
     reason="needs PySpark and a JDK (make test installs both)",
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,50 +15,41 @@ from pathlib import Path
 
 import pytest
 
-from parcae.base.errors import ConfigError
 from parcae.base.texts import __version__
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.spark.build import (
-    COMPILED_AGAINST,
-    build_wheel,
-    fetch_spark,
-    plugin_folder,
-    read_jar_note,
-    sources_hash,
-)
-from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.home import SCALA_LINES, find_spark
+from parcae.spark.jar import jar_name, read_jar_note
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
 from tests.conftest import REPOSITORY
 from tests.spark.greeter import Door
+from tests.spark.java import OUT_OF_REACH
 from tests.spark.needs import needs_spark
 
-#: Sparks of PyPI in which the packaged jars are run; "" is the newest.
-_VERSIONS = ("3.3.4", "3.4.4", "3.5.9", "4.0.5", "4.1.4", "")
 _TIMEOUT_S = 600
 
 
-def test_without_a_jdk_the_wheel_is_not_built(tmp_path: Path) -> None:
-    environment = {**os.environ, "PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    environment.pop("JAVA_HOME", None)
-    environment["PYTHONPATH"] = str(REPOSITORY / "src")
-    command = [sys.executable, "-m", "parcae.spark.build", str(tmp_path / "dist")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("parcae: no JDK was found: no `javac`")
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "parcae").exists()  # nothing was fetched
+def _make_dist(folder: Path) -> Path:
+    """The wheel that `make dist` builds, from a copy of the tree without its caches."""
+    left_out = shutil.ignore_patterns(".git", ".venv", ".*_cache", "*.egg-info", "target", "jars")
+    shutil.copytree(REPOSITORY, folder, ignore=left_out, symlinks=True)
+    (folder / ".venv").mkdir()
+    for name in (".learn", ".ready"):  # what `make` takes for installed
+        (folder / ".venv" / name).touch()
+    command = ["make", "--silent", "dist", f"BIN={Path(sys.executable).parent}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if any(words in done.stdout for words in OUT_OF_REACH):
+        pytest.skip("Maven cannot fetch what it needs")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that `make dist` builds."""
-    try:
-        return build_wheel(tmp_path_factory.mktemp("dist"))
-    except ConfigError as error:
-        if "could not be" in str(error):  # PyPI is out of reach
-            pytest.skip(str(error))
-        raise
+    if shutil.which("mvn") is None:
+        pytest.skip("needs Maven (apt-get install maven)")
+    return _make_dist(tmp_path_factory.mktemp("dist") / "tree")
 
 
 def _environment_without(*names: str) -> dict[str, str]:
@@ -132,13 +121,12 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_carries_a_jar_for_each_scala_line(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    jars = {path.name: read_jar_note(path) for path in tmp_path.glob("parcae/spark/jars/*.jar")}
-    assert len(jars) == 2
-    for scala, spark in COMPILED_AGAINST.items():
-        note = jars[f"parcae-spark_{scala}-{__version__}.jar"]
-        assert (note.version, note.scala, note.spark) == (__version__, scala, spark)
-        assert note.sources == sources_hash(plugin_folder())
-    again = build_wheel(tmp_path / "again")
+    jars = {path.name: read_jar_note(path) for path in tmp_path.glob("parcae/spark/jars/*")}
+    assert set(jars) == {jar_name(scala) for scala in SCALA_LINES}
+    for scala in SCALA_LINES:
+        note = jars[jar_name(scala)]
+        assert (note.version, note.scala, note.spark) == (__version__, scala, "3.3.4")
+    again = _make_dist(tmp_path / "again")
     assert again.read_bytes() == wheel.read_bytes()
 
 
@@ -172,20 +160,8 @@ def test_an_installed_wheel_needs_no_jdk(installed: Installed, policy: Path) -> 
     assert f"parcae: on, srpt by {policy}" in run.stderr
 
 
-@needs_spark
-@pytest.mark.slow
-def test_an_installed_wheel_can_compile_its_plugin(installed: Installed) -> None:
-    """With a JDK, as a developer would: the wheel has the Java sources."""
-    javac = shutil.which("javac")
-    assert javac
-    words = ("spark", "build", "--fresh", "--spark-home", find_spark().path)
-    done = installed.run(*words, path=str(Path(javac).parent))
-    assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).is_relative_to(installed.folder / "cache")
-
-
 #: The fixtures do it.
-_NOT_RUN = ("make dist", "pip install")
+_NOT_RUN = ("make jars", "make dist", "pip install")
 
 
 @needs_spark
@@ -213,40 +189,3 @@ def test_every_command_of_the_document_runs(installed: Installed, policy: Path) 
         if "doctor" in command:
             assert "wrong " not in done.stdout
             assert "ok      members" in done.stdout
-
-
-def _newest() -> str:
-    command = [sys.executable, "-m", "pip", "index", "versions", "pyspark"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.search(r"pyspark \((\S+)\)", done.stdout)
-    if found is None:
-        pytest.skip(f"PyPI does not say which PySpark is the newest: {done.stderr[-200:]}")
-    return found[1]
-
-
-def _spark(version: str) -> SparkHome:
-    version = version or _newest()
-    installed = find_spark()
-    if installed.version == version:
-        return installed
-    try:
-        return fetch_spark(version)
-    except ConfigError as error:
-        pytest.skip(str(error))
-
-
-@needs_spark
-@pytest.mark.slow
-@pytest.mark.parametrize("version", _VERSIONS)
-def test_the_packaged_jars_run_in_every_spark(
-    installed: Installed, policy: Path, version: str
-) -> None:
-    """A query with the plugin: the right sum, and the log line that says that it orders."""
-    spark = _spark(version)
-    words = ("spark", "doctor", "--spark", spark.path, "--policy", policy, "--run", "--json")
-    done = installed.run(*words, path=os.environ["PATH"])
-    checks = {check["check"]: check for check in json.loads(done.stdout)["checks"]}
-    assert f"the plugin says: on, srpt by {policy}" in checks["run"]["text"], checks
-    assert str(installed.folder) in checks["jar"]["text"]
-    assert checks["members"]["state"] == "ok"
-    assert done.returncode == 0

@@ -20,11 +20,10 @@ from parcae.cli.main import app
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.service.client import greet
 from parcae.service.protocol import frame
-from parcae.spark import build as building
 from parcae.spark import doctor
-from parcae.spark.build import JarNote, build_plugin
 from parcae.spark.doctor import Check, CheckResult, CheckTarget, check_fit, examine
 from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.jar import find_jar
 from parcae.spark.launch import SparkDefaults, Where
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
@@ -44,7 +43,14 @@ def policy(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def jar() -> Path:
-    return build_plugin(find_spark())
+    return find_jar(find_spark())
+
+
+def _write_jar(path: Path, version: str = __version__, scala: str = "2.13") -> None:
+    """A jar that says what it is, and holds nothing else."""
+    with zipfile.ZipFile(path, "w") as archive:
+        note = f"version={version}\nscala={scala}\nspark=3.3.4\njava=11\n"
+        archive.writestr("parcae/spark/build.properties", note)
 
 
 @pytest.fixture
@@ -91,8 +97,8 @@ def test_a_whole_installation_is_right(
     assert f"{policy}: srpt, version 2, 1 job, written today" in checks[-1].text
 
 
-def _without_manifest(name: str, content: bytes) -> tuple[str, bytes]:
-    return (name, b"" if name.endswith("MANIFEST.MF") else content)
+def _without_note(name: str, content: bytes) -> tuple[str, bytes]:
+    return (name, b"" if name.endswith("build.properties") else content)
 
 
 def _with_a_cut_class(name: str, content: bytes) -> tuple[str, bytes]:
@@ -103,7 +109,7 @@ def _with_a_cut_class(name: str, content: bytes) -> tuple[str, bytes]:
 @pytest.mark.parametrize(
     ("changed", "wrong", "text"),
     [
-        (_without_manifest, "jar", "is no jar of the plugin"),
+        (_without_note, "jar", "is no jar of the plugin"),
         (_with_a_cut_class, "members", "ParcaePlugin.class: java.io.EOFException"),
     ],
 )
@@ -219,16 +225,8 @@ def test_a_jar_of_another_line_or_version_is_named(
     """One jar in the installation's settings, another one on the driver's class path."""
     other = tmp_path / "parcae-spark_2.12.jar"
     old = tmp_path / "parcae-spark-old.jar"
-    note = JarNote(
-        version=__version__,
-        scala="2.12",
-        spark="3.5.9",
-        java=11,
-        sources="0123456789ab",
-        private_members="a.B#c",
-    )
-    building._write_jar(other, note, {})
-    building._write_jar(old, note.model_copy(update={"version": "0.0.1", "scala": "2.13"}), {})
+    _write_jar(other, scala="2.12")
+    _write_jar(old, version="0.0.1")
     home = spark_with(f"spark.plugins {_PLUGIN}", f"spark.driver.extraClassPath {other}:{old}")
     spark = find_spark(home)
     checks = _of_settings(spark, None)
@@ -322,12 +320,12 @@ def test_no_spark_and_an_old_one_are_wrong(tmp_path: Path) -> None:
 
 
 def test_a_missing_jar_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("parcae.spark.jar.jars_folder", lambda: tmp_path)
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.12-3.5.9.jar").touch()
     (check,) = _checks("jar", spark_home=tmp_path)
     assert check.state is CheckResult.WRONG
-    assert "none for Spark 3.5.9 (Scala 2.12)" in check.text
+    assert "no jar for Spark 3.5.9 (Scala 2.12): this is a checkout: run `make jars`" in check.text
 
 
 @needs_spark

@@ -1,4 +1,4 @@
-"""Tests of the plugin without a Spark: names, policy files and plans equal those of Python."""
+"""Tests of the plugin without a Spark: names, sizes and plans equal those of Python."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from parcae.policies.policy_file import export_policy, write_policy
-from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, StageSpec
@@ -23,12 +21,6 @@ from tests.spark.java import run_java
 from tests.spark.planning_cases import FIXTURE
 from tests.workloads.spark_log_builder import small_log
 
-#: Packages of Java that Spark's launchers open to it.
-_OPENED = (
-    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio",
-    "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs",
-    "sun.security.action", "sun.util.calendar",
-)  # fmt: skip
 _FIXTURES = REPOSITORY / "spark-plugin" / "src" / "test" / "resources"
 _PLANS = _FIXTURES / "plans.json"
 
@@ -103,99 +95,6 @@ def test_sizes_of_queries_that_never_ran_are_those_of_python(
 
 def test_the_golden_orders_are_those_of_the_kernels() -> None:
     _assert_near(json.loads(planning_cases.text()), json.loads(FIXTURE.read_text()))
-
-
-def test_the_plugin_makes_the_golden_orders(class_path: str) -> None:
-    assert "ok the golden runs" in run_java(class_path, "guest.PlannerTest", FIXTURE)
-
-
-def test_policy_files_are_read_or_refused_in_one_line(class_path: str, tmp_path: Path) -> None:
-    write_policy(export_policy("tuned", load_workload("tpch")), tmp_path / "policy.json")
-    assert "ok a good file" in run_java(class_path, "guest.PolicyTest", tmp_path / "policy.json")
-
-
-def test_users_have_accounts(class_path: str) -> None:
-    assert "ok the order between users" in run_java(class_path, "guest.AccountsTest")
-
-
-def test_nothing_that_fails_gets_out_of_the_guest(class_path: str) -> None:
-    assert "ok errors of all kinds" in run_java(class_path, "guest.GuestTest")
-
-
-def test_copies_of_tasks_and_the_order_of_stages_do_not_count(class_path: str) -> None:
-    assert "ok ends that were lost" in run_java(class_path, "guest.GuestListenerTest")
-
-
-def test_a_cluster_manager_that_does_not_answer_is_asked_again_later(class_path: str) -> None:
-    assert "ok a cluster manager that refuses" in run_java(class_path, "guest.ExecutorShareTest")
-
-
-@pytest.fixture
-def _opened_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open Java's packages to Spark, as its launchers do."""
-    opened = " ".join(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED)
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", opened)
-
-
-@pytest.mark.usefixtures("_opened_packages")
-def test_a_user_who_is_alone_is_served_as_by_srpt_on_a_real_spark(class_path: str) -> None:
-    said = run_java(class_path, "guest.AloneTest")
-    assert "ok one user" in said
-    assert "ok two users" in said
-
-
-@pytest.mark.usefixtures("_opened_packages")
-def test_limits_hold_on_a_real_spark(class_path: str, tmp_path: Path) -> None:
-    write_policy(export_policy("srpt", load_workload("toy")), tmp_path / "policy.json")
-    said = run_java(class_path, "guest.LimitsTest", tmp_path / "policy.json")
-    assert "ok a limit of 1 holds, and what it leaves others take" in said
-    assert "ok a limit holds for all stages of a job" in said
-    assert "ok an error lifts limits" in said
-
-
-_POOLS = """<allocations>
-  <pool name="one"><weight>1</weight></pool>
-  <pool name="three"><schedulingMode>FAIR</schedulingMode><weight>3</weight></pool>
-  <pool name="floor"><minShare>2</minShare></pool>
-</allocations>"""
-
-
-@pytest.mark.usefixtures("_opened_packages")
-@pytest.mark.parametrize(
-    ("has_file", "setting", "keeps_pools"),
-    [
-        (True, "-", True),
-        pytest.param(True, "replace", False, marks=pytest.mark.slow),
-        pytest.param(False, "-", False, marks=pytest.mark.slow),
-    ],
-)
-def test_pools_and_priorities_hold_under_an_order(
-    class_path: str, tmp_path: Path, has_file: bool, setting: str, keeps_pools: bool
-) -> None:
-    write_policy(export_policy("srpt", load_workload("toy")), tmp_path / "policy.json")
-    pools = tmp_path / "pools.xml"
-    pools.write_text(_POOLS)
-    said = run_java(
-        class_path,
-        "guest.PoolsTest",
-        tmp_path / "policy.json",
-        pools if has_file else "-",
-        setting,
-        str(keeps_pools).lower(),
-    )
-    assert ("ok pools keep their shares" in said) == keeps_pools
-    assert "ok priorities go first" in said
-
-
-def test_blocks_of_an_experiment_are_drawn_and_logged(class_path: str) -> None:
-    assert "ok blocks as they come, and the end" in run_java(class_path, "guest.ExperimentTest")
-
-
-def test_the_mode_follows_a_file_and_a_wrong_one_changes_nothing(
-    class_path: str, tmp_path: Path
-) -> None:
-    said = run_java(class_path, "guest.ControlTest", tmp_path)
-    assert "ok a file that comes, changes and is torn" in said
 
 
 def test_what_is_learned_is_kept_in_a_file_that_drivers_and_logs_share(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import struct
-import subprocess
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,21 +16,11 @@ from typer.testing import CliRunner
 from parcae.base.errors import ConfigError
 from parcae.base.texts import __version__
 from parcae.cli.main import app
-from parcae.spark import build as building
-from parcae.spark.build import (
-    JAVA_RELEASE,
-    build_plugin,
-    compile_plugin,
-    find_jar,
-    jar_name,
-    java_sources,
-    plugin_folder,
-    private_members,
-    read_jar_note,
-    sources_hash,
-)
 from parcae.spark.doctor import check_fit, known_settings
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
+from parcae.spark.jar import find_jar, jar_name, jars_folder, read_jar_note, sources_folder
+from tests.conftest import REPOSITORY
+from tests.spark.java import compile_java, java_sources
 from tests.spark.needs import needs_spark
 
 
@@ -48,12 +37,10 @@ def make_spark(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-@pytest.fixture(scope="module")
-def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The plugin's jar for the installed Spark, compiled in an empty cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        return build_plugin(find_spark())
+@pytest.fixture
+def jar() -> Path:
+    """The plugin's jar for the installed Spark."""
+    return find_jar(find_spark())
 
 
 @pytest.mark.parametrize(
@@ -75,33 +62,47 @@ def test_a_spark_that_is_not_supported_is_said(
     spark = find_spark(make_spark(version, scala))
     with pytest.raises(ConfigError, match=message):
         find_jar(spark)
-    with pytest.raises(ConfigError, match=message):
-        build_plugin(spark)
 
 
+@pytest.mark.parametrize(
+    ("is_checkout", "advice"),
+    [(True, "this is a checkout: run `make jars` there"), (False, "install a wheel that has it")],
+)
 def test_without_a_jar_the_command_says_how_to_get_one(
-    make_spark: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make_spark: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    is_checkout: bool,
+    advice: str,
 ) -> None:
-    monkeypatch.setattr(building, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(building, "packaged_folder", lambda: tmp_path / "packaged")
+    monkeypatch.setattr("parcae.spark.jar.jars_folder", lambda: tmp_path / "jars")
+    if not is_checkout:
+        monkeypatch.setattr("parcae.spark.jar.sources_folder", lambda: tmp_path / "absent")
     done = CliRunner().invoke(app, ["spark", "jar", "--spark", str(make_spark())])
     assert isinstance(done.exception, ConfigError)
-    message = str(done.exception)
-    assert "no jar for Spark 3.5.9 (Scala 2.12)" in message
-    assert "parcae spark build" in message
+    assert f"no jar for Spark 3.5.9 (Scala 2.12): {advice}" in str(done.exception)
 
 
-def test_the_packaged_jar_of_the_scala_line_is_printed(
+def test_the_jar_of_the_scala_line_is_printed(
     make_spark: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(building, "packaged_folder", lambda: tmp_path)
+    monkeypatch.setattr("parcae.spark.jar.jars_folder", lambda: tmp_path)
     for scala in ("2.12", "2.13"):
         (tmp_path / jar_name(scala)).touch()
     homes = {"2.12": make_spark(), "2.13": make_spark("4.1.4", "2.13", "four")}
     for scala, home in homes.items():
         done = CliRunner().invoke(app, ["spark", "jar", "--spark", str(home)])
         assert done.stdout.strip() == str(tmp_path / f"parcae-spark_{scala}-{__version__}.jar")
-    assert build_plugin(find_spark(homes["2.12"])) == tmp_path / jar_name("2.12")  # not compiled
+
+
+def test_a_jar_that_is_older_than_its_sources_is_not_taken(
+    make_spark: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("parcae.spark.jar.jars_folder", lambda: tmp_path)
+    (tmp_path / jar_name("2.12")).touch()
+    os.utime(tmp_path / jar_name("2.12"), (0, 0))
+    with pytest.raises(ConfigError, match="is older than the sources in"):
+        find_jar(find_spark(make_spark()))
 
 
 def test_the_spark_of_the_path_is_the_last_that_is_tried(
@@ -156,53 +157,44 @@ def test_a_java_home_without_a_java_is_said(
         find_java()
 
 
-def test_all_that_the_sources_reach_by_reflection_is_known() -> None:
+#: Matches an import, and `Name.class.getDeclaredField("member")` or class and name as arguments.
+_IMPORT = re.compile(r"^import ([\w.$]+\.([\w$]+));", re.MULTILINE)
+_PRIVATE = re.compile(r'([\w$]+)\s*\.class\s*(?:,|\.\s*getDeclared\w+\()\s*"(\w+)"')
+
+
+def test_all_that_the_sources_reach_by_reflection_is_looked_up() -> None:
+    members = set()
+    texts = [path.read_text() for path in java_sources(sources_folder() / "src" / "main")]
+    for text in texts:
+        imported = {name: whole for whole, name in _IMPORT.findall(text)}
+        for name, member in _PRIVATE.findall(text):
+            if imported.get(name, "").startswith("org.apache.spark."):
+                members.add(f"{imported[name]}#{member}")
     named = r"getDeclared(?:Field|Method)\(\s*\"(\w+)\""
-    texts = [path.read_text() for path in java_sources(plugin_folder() / "src" / "main")]
     reached = {member for text in texts for member in re.findall(named, text)}
-    found = private_members(plugin_folder())
-    assert "org.apache.spark.scheduler.TaskSchedulerImpl#schedulableBuilder" in found
-    assert reached <= {member.partition("#")[2] for member in found}
+    assert reached <= {member.partition("#")[2] for member in members}
+    linkage = (sources_folder() / "src/main/java/parcae/spark/Linkage.java").read_text()
+    assert set(re.findall(r'"(org\.apache\.spark\.[\w.$]+#\w+)"', linkage)) == members
+    assert len(members) >= 5
+
+
+def test_the_project_of_maven_has_the_version_and_the_java_of_the_package() -> None:
+    text = (sources_folder() / "pom.xml").read_text()
+    package = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert f"<version>{__version__}</version>" in text
+    assert package["version"] == __version__
 
 
 @needs_spark
 def test_a_jar_says_what_it_was_made_from(jar: Path) -> None:
-    spark = find_spark()
     note = read_jar_note(jar)
-    assert (note.version, note.scala, note.spark) == (__version__, spark.scala, spark.version)
-    assert note.sources == sources_hash(plugin_folder())
-    assert note.private_members.split() == private_members(plugin_folder())
+    assert (note.version, note.scala, note.spark) == (__version__, find_spark().scala, "3.3.4")
     with zipfile.ZipFile(jar) as archive:
-        manifest = archive.read("META-INF/MANIFEST.MF").decode()
-        assert max(len(line) for line in manifest.split("\r\n")) <= 72  # the format's limit
         content = archive.read("parcae/spark/ParcaePlugin.class")
+        assert not any(name.startswith("META-INF/services") for name in archive.namelist())
     (class_version,) = struct.unpack(">H", content[6:8])
-    assert class_version - 44 == note.java == JAVA_RELEASE
-
-
-@needs_spark
-def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(
-    jar: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    spark = find_spark()
-    assert jar.name.startswith(f"parcae-spark_{spark.scala}-")
-    names = set(zipfile.ZipFile(jar).namelist())
-    assert not any(name.startswith("META-INF/services") for name in names)
-    built = jar.stat().st_mtime_ns
-    monkeypatch.setenv("XDG_CACHE_HOME", str(jar.parents[2]))
-    assert build_plugin(spark) == jar
-    assert jar.stat().st_mtime_ns == built
-    assert [path.name for path in jar.parent.iterdir()] == [jar.name]
-    (tmp_path / "src" / "main").mkdir(parents=True)
-    (tmp_path / "src" / "main" / "Other.java").write_text("class Other {}")
-    assert sources_hash(tmp_path) != sources_hash(plugin_folder())
-
-
-@needs_spark
-def test_the_same_sources_give_the_same_jar(jar: Path, tmp_path: Path) -> None:
-    again = tmp_path / jar.name
-    compile_plugin(find_spark(), again)
-    assert again.read_bytes() == jar.read_bytes()
+    assert class_version - 44 == note.java == 11
+    assert jar.parent == jars_folder()
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip"])
@@ -258,7 +250,7 @@ def test_changed_classes_of_a_spark_are_noticed(jar: Path, tmp_path: Path) -> No
     paths = [tmp_path / f"{name}.java" for name in sources]
     for path in paths:
         path.write_text(sources[path.stem])
-    building.compile_java(paths, classes, f"{spark.jars}/*")
+    compile_java(paths, classes, f"{spark.jars}/*")
     jars = tmp_path / "jars"
     jars.mkdir()
     for path in spark.jars.glob("*.jar"):
@@ -278,30 +270,3 @@ def test_settings_of_a_jar_are_read_from_its_classes(jar: Path) -> None:
     known = known_settings(jar)
     assert {"spark.parcae.policy", "spark.parcae.jobKey"} <= known
     assert "spark.parcae.polcy" not in known
-
-
-_LINES = re.compile(r"^    (?=mkdir|javac|jar|java) *(.+)$", re.MULTILINE)
-
-
-@pytest.mark.slow  # other tests compile the same sources by the package's own command line
-@needs_spark
-def test_the_lines_of_the_plugins_readme_build_a_jar_and_run_tests(tmp_path: Path) -> None:
-    lines = _LINES.findall((plugin_folder() / "README.md").read_text())
-    commands = [line.split()[0] for line in lines]
-    assert commands == ["mkdir", "javac", "jar", "mkdir", "javac", "java", "java"]
-    copy = tmp_path / "spark-plugin"
-    shutil.copytree(plugin_folder(), copy)
-    environment = {**os.environ, "SPARK_HOME": str(find_spark().path)}
-    script = ["bash", "-ec", "\n".join(lines)]
-    done = subprocess.run(
-        script,
-        cwd=copy,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(" checks") == 2
-    with zipfile.ZipFile(copy / "build" / "parcae-spark.jar") as archive:
-        assert "parcae/spark/ParcaePlugin.class" in archive.namelist()

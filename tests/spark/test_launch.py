@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 
 from parcae.base.errors import ConfigError
 from parcae.cli.main import app
-from parcae.spark import build as building
-from parcae.spark.build import build_plugin
-from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.launch import (
     CLASS_PATH,
     PLUGIN_CLASS,
@@ -80,7 +78,7 @@ def test_conf_warns_of_a_policy_file_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parcae.cli.spark.find_spark", lambda home: SPARK)
-    monkeypatch.setattr("parcae.cli.spark.build_plugin", lambda spark: Path("a.jar"))
+    monkeypatch.setattr("parcae.cli.spark.find_jar", lambda spark: Path("a.jar"))
     done = run("parcae spark conf --policy absent.json", tmp_path)
     assert done.returncode == 0
     assert "warning: --policy absent.json: No such file" in done.stderr
@@ -188,7 +186,7 @@ def test_the_application_keeps_its_own_dashes(
             return 0
 
     monkeypatch.setattr("subprocess.Popen", Process)
-    monkeypatch.setattr("parcae.cli.spark.build_plugin", lambda _: Path("p.jar"))
+    monkeypatch.setattr("parcae.cli.spark.find_jar", lambda _: Path("p.jar"))
     monkeypatch.setattr("parcae.cli.spark.find_spark", lambda _: SparkHome(spark, "4.3.0", "2.13"))
     line = ["spark", "submit", "--service", "h:1", "--", "--name", "n", "a.py"]
     done = CliRunner().invoke(app, [*line, "--x", "1", "--", "--y"])
@@ -344,23 +342,3 @@ def test_the_deploy_mode_of_the_installation_counts(tmp_path: Path) -> None:
 def test_a_spark_without_its_commands_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="spark-submit does not exist"):
         SparkHome(tmp_path, "3.5.9", "2.12").command("spark-submit")
-
-
-def test_a_missing_jdk_is_said_with_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="apt-get install openjdk-17-jdk-headless"):
-        find_jdk_tool("javac")
-
-
-@needs_spark
-def test_a_spark_that_the_plugin_does_not_fit_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(building, "cache_folder", lambda: tmp_path / "cache")
-    (tmp_path / "jars").mkdir()
-    with pytest.raises(ConfigError, match=r"compiled against Spark 9\.9: javac failed"):
-        build_plugin(SparkHome(tmp_path, "9.9", "2.13"))
-    assert list((tmp_path / "cache").iterdir()) == []

@@ -42,7 +42,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> _Spark:
     made = _Spark()
     monkeypatch.setattr(persons, "replay", made.replay)
     monkeypatch.setattr(persons, "find_spark", lambda: SparkHome(Path("/nowhere"), "4.3.0", "2.13"))
-    monkeypatch.setattr(persons, "build_plugin", lambda spark: Path("/nowhere/plugin.jar"))
+    monkeypatch.setattr(persons, "find_jar", lambda spark: Path("/nowhere/plugin.jar"))
     return made
 
 

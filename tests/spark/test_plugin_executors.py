@@ -16,8 +16,8 @@ import pytest
 from benchmarks.spark.replaying import ReplayedMix, ReplayRequest, replay, running_service
 
 from parcae.base.errors import ParcaeError
-from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.jar import find_jar
 from parcae.spark.launch import PluginSettings
 from tests.conftest import wait_until
 from tests.spark.fake_service import FakeService, mute
@@ -62,7 +62,7 @@ class _Application:
         **more_conf: str,
     ) -> None:
         self.service = FakeService(executors=0)
-        jar = build_plugin(spark)
+        jar = find_jar(spark)
         address = address or f"127.0.0.1:{self.service.port}"
         plugin = PluginSettings(jar, service=address, order_ttl_ms=2_000, fallback_executors=2)
         conf = {
@@ -211,7 +211,7 @@ def test_dynamic_allocation_keeps_its_executors(
     cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path
 ) -> None:
     service = FakeService(executors=1)
-    jar = build_plugin(spark)
+    jar = find_jar(spark)
     plugin = PluginSettings(jar, service=f"127.0.0.1:{service.port}")
     conf = {
         **cluster.conf(),

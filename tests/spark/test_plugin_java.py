@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 
-import pytest
-
-from parcae.spark.build import compile_java, java_sources, plugin_folder
-from parcae.spark.home import find_spark
+from parcae.spark.jar import sources_folder
 from parcae.workloads.spark_log.application import SqlRecord
 from parcae.workloads.spark_log.events import JobStart, StageInfo
 from parcae.workloads.spark_log.naming import job_name
 from parcae.workloads.spark_log.plan import read_plan
-from tests.spark.java import run_java
+from tests.spark.java import java_sources, run_java
 
 
 def test_lines_are_as_short_as_elsewhere() -> None:
-    for path in java_sources(plugin_folder()):
+    for path in java_sources(sources_folder() / "src"):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             assert len(line) <= 100, f"{path}:{number}"
             assert "\t" not in line, f"{path}:{number}"
@@ -120,15 +116,3 @@ def test_names_are_those_of_the_event_logs_reader(class_path: str, tmp_path: Pat
     path = tmp_path / "names.json"
     path.write_text(json.dumps(cases))
     assert f"{len(cases) + 1} checks" in run_java(class_path, "NamesTest", path)
-
-
-def test_compiles_against_spark_3_5(tmp_path: Path) -> None:
-    home = os.environ.get("PARCAE_SPARK35")
-    if not home:
-        pytest.skip(
-            "PARCAE_SPARK35 names no Spark 3.5 "
-            "(pip install --target FOLDER pyspark==3.5.7, then FOLDER/pyspark)"
-        )
-    older = find_spark(Path(home))
-    assert older.version.startswith("3.5")
-    compile_java(java_sources(plugin_folder() / "src" / "main"), tmp_path, f"{older.jars}/*")

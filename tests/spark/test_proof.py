@@ -18,6 +18,7 @@ from parcae.spark.launch import environment
 from parcae.workloads.spark_log.run import read_spark_run
 from tests.cli.running import ran
 from tests.conftest import REPOSITORY
+from tests.spark.java import build_plugin
 from tests.spark.needs import needs_spark
 
 _PARCAE = [sys.executable, "-m", "parcae.cli.main"]
@@ -187,7 +188,7 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
 
 
 def test_settings_are_printed_to_paste(tmp_path: Path) -> None:
-    (jar,) = ran("parcae spark build", tmp_path).stdout.split()
+    (jar,) = ran("parcae spark jar", tmp_path).stdout.split()
     lines = ran("parcae spark conf --service h:1", tmp_path).stdout.splitlines()
     assert lines[:2] == [
         f"--conf spark.driver.extraClassPath={jar}",
@@ -203,6 +204,7 @@ def test_settings_are_printed_to_paste(tmp_path: Path) -> None:
 def spark35(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Spark 3.5: that of PARCAE_SPARK35, or one from PyPI."""
     if home := os.environ.get("PARCAE_SPARK35"):
+        build_plugin(find_spark(Path(home)))
         return Path(home)
     folder = tmp_path_factory.mktemp("spark35")
     words = f"-m pip install --quiet --no-deps --target {folder} pyspark==3.5.*"
@@ -213,6 +215,7 @@ def spark35(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"PySpark 3.5 could not be installed ({done.stderr.strip()[-200:]}); "
             "PARCAE_SPARK35 may name one"
         )
+    build_plugin(find_spark(folder / "pyspark"))
     return folder / "pyspark"
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_folder
-from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.jar import find_jar, sources_folder
 from tests.conftest import wait_until
 from tests.spark.fake_kubernetes import fake_kubernetes
+from tests.spark.java import compile_java, java_sources, jdk_tool
 from tests.spark.proofs import (
     PLUGIN,
     Process,
@@ -94,17 +95,17 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> tuple[SparkHome, Path, Pat
     """The Spark, the application and the plugin's jar."""
     folder = tmp_path_factory.mktemp("application")
     try:
-        tool = find_jdk_tool("jar")
+        tool = jdk_tool("jar")
         spark = find_spark()
     except ConfigError as error:
         pytest.skip(str(error))
-    sources = java_sources(plugin_folder() / "src" / "test")
+    sources = java_sources(sources_folder() / "src" / "test")
     own = [path for path in sources if path.name == "TwoQueries.java"]
     compile_java(own, folder / "classes", f"{spark.jars}/*")
     jar = folder / "two-queries.jar"
     command = [tool, "cf", jar, "-C", folder / "classes", "."]
     subprocess.run(command, check=True, capture_output=True)
-    return spark, jar, build_plugin(spark)
+    return spark, jar, find_jar(spark)
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from parcae.spark.build import java_sources, plugin_folder
+from parcae.spark.jar import sources_folder
 from tests.conftest import REPOSITORY
+from tests.spark.java import java_sources
 
 _PAGE = REPOSITORY / "docs" / "spark-where.md"
 
@@ -20,6 +21,8 @@ def test_the_proofs_that_the_page_names_exist() -> None:
 
 def test_the_plugin_reads_the_settings_that_the_page_names() -> None:
     named = set(re.findall(r"spark\.parcae\.\w+", _PAGE.read_text()))
-    sources = "\n".join(path.read_text() for path in java_sources(plugin_folder() / "src" / "main"))
+    sources = "\n".join(
+        path.read_text() for path in java_sources(sources_folder() / "src" / "main")
+    )
     assert len(named) >= 3
     assert [name for name in sorted(named) if f'"{name}"' not in sources] == []

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.spark.build import build_plugin
-from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.jar import find_jar
 from parcae.spark.launch import environment
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from tests.conftest import wait_until
+from tests.spark.java import jdk_tool
 from tests.spark.proofs import (
     PLUGIN,
     Process,
@@ -39,7 +40,7 @@ _TIMEOUT_S = 90.0
 @pytest.fixture(scope="module")
 def spark() -> SparkHome:
     try:
-        find_jdk_tool("javac")
+        jdk_tool("javac")
         return find_spark()
     except ConfigError as error:
         pytest.skip(str(error))
@@ -61,7 +62,7 @@ def _server(
     (folder / "logs").mkdir()
     conf = {
         "spark.plugins": PLUGIN,
-        "spark.driver.extraClassPath": build_plugin(spark),
+        "spark.driver.extraClassPath": find_jar(spark),
         "spark.parcae.policy": write_two_queries(folder / "policy.json"),
         "spark.parcae.trace": folder / "trace.jsonl",
         "spark.eventLog.enabled": "true",

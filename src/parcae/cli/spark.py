@@ -17,9 +17,9 @@ from parcae.base.options import option, same
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, Options
 from parcae.cli.tables import new_console
-from parcae.spark.build import build_plugin, find_jar
 from parcae.spark.doctor import Check, CheckResult, CheckTarget, examine
 from parcae.spark.home import find_spark
+from parcae.spark.jar import find_jar
 from parcae.spark.launch import (
     PluginSettings,
     Where,
@@ -74,32 +74,12 @@ class PrintOptions(Options):
 
 
 @command()
-def build(
-    spark_home: Path | None = HOME,
-    fresh: bool = option(False, "Compile even if the jar is there.", "--fresh"),
-) -> None:
-    """Compile the plugin against your Spark, keep the jar, and print its path.
-
-    Example: parcae spark build
-    """
-    typer.echo(build_plugin(find_spark(spark_home), is_fresh=fresh))
-
-
-@command()
 def jar(spark_home: Path | None = HOME) -> None:
     """Print the path of the plugin's jar for your Spark. It needs no JDK.
 
     Example: parcae spark jar
     """
-    spark = find_spark(spark_home)
-    found = find_jar(spark)
-    if found is None:
-        raise ConfigError(
-            f"this Parcae has no jar for Spark {spark.version} (Scala {spark.scala}): install a "
-            "wheel that has it (`make dist` builds one), or compile it with `parcae spark build`, "
-            "which needs a JDK"
-        )
-    typer.echo(found)
+    typer.echo(find_jar(find_spark(spark_home)))
 
 
 @command()
@@ -117,7 +97,7 @@ def conf(
         plugin.check_files()
     except ConfigError as error:
         typer.echo(f"warning: {error}", err=True)
-    settings = plugin.settings(build_plugin(find_spark(spark_home)))
+    settings = plugin.settings(find_jar(find_spark(spark_home)))
     for name, value in settings.conf(printed.where).items():
         typer.echo(
             f"{name} {value}" if printed.properties else f"--conf {shlex.quote(f'{name}={value}')}"
@@ -145,7 +125,7 @@ def submit(
         )
     plugin.check_files()
     spark = find_spark(spark_home)
-    settings = plugin.settings(build_plugin(spark))
+    settings = plugin.settings(find_jar(spark))
     given = context.args
     # A first -- separates Spark's arguments from ours; later ones belong to the application.
     if given and given[0] == "--":

@@ -37,7 +37,6 @@ COMMANDS = {
     "bench service": ("parcae.cli.bench:service", "The time from an event to its orders."),
     "spark": ("", "Turn Parcae on in an Apache Spark."),
     "spark jar": ("parcae.cli.spark:jar", "Print the path of the plugin's jar."),
-    "spark build": ("parcae.cli.spark:build", "Compile the plugin's jar."),
     "spark conf": ("parcae.cli.spark:conf", "Print the settings that turn the plugin on."),
     "spark submit": ("parcae.cli.spark:submit", "Run spark-submit with the plugin."),
     "spark doctor": ("parcae.cli.spark:doctor", "Check an installation of the plugin."),

@@ -23,8 +23,8 @@ from parcae.base.options import option
 from parcae.base.texts import __version__
 from parcae.policies.policy_file import read_policy
 from parcae.service.client import greet
-from parcae.spark.build import find_jar, read_jar_note
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
+from parcae.spark.jar import find_jar, read_jar_note
 from parcae.spark.launch import (
     CLASS_PATH,
     FILES,
@@ -148,11 +148,15 @@ def examine(target: CheckTarget) -> Iterator[Check]:
     settings = SparkDefaults()
     if spark:
         settings = SparkDefaults.of(spark)
-        jar = find_jar(spark)
-        check = _guarded("jar", lambda: _judge_jar(spark, jar))
-        yield check
-        if check.state is WRONG:  # what such a jar needs and has is not looked at
-            jar = None
+        try:
+            found_jar = find_jar(spark)
+        except ConfigError as error:
+            yield _wrong("jar", error)
+        else:
+            check = _guarded("jar", partial(_judge_jar, spark, found_jar))
+            yield check
+            # What a wrong jar needs and has is not looked at.
+            jar = None if check.state is WRONG else found_jar
     if spark and jar:
         yield _guarded("members", lambda: _check_members(spark, jar))
     yield _guarded("java", lambda: _check_java(spark, jar))
@@ -213,12 +217,8 @@ def _guarded(name: str, check: Callable[[], Finding]) -> Check:
         return _wrong(name, error)
 
 
-def _judge_jar(spark: SparkHome, jar: Path | None) -> Finding:
+def _judge_jar(spark: SparkHome, jar: Path) -> Finding:
     """Check whether a jar is for this Spark's Scala line and from this version of Parcae."""
-    if jar is None:
-        text = f"none for Spark {spark.version} (Scala {spark.scala})"
-        advice = "install a wheel of Parcae that has it, or run `parcae spark build` (needs a JDK)"
-        return WRONG, text, advice
     note = read_jar_note(jar)
     advice = "take the jar that `parcae spark jar` prints"
     text = f"{jar}: Parcae {note.version}, Scala {note.scala}, compiled against {note.spark}"
@@ -235,10 +235,9 @@ def check_fit(jar: Path, spark_jars: Path) -> tuple[int, list[str]]:
     Java checks the same, but only when it runs the code that uses a member. Returns how many
     members were looked up, and those that are missing.
     """
-    members = read_jar_note(jar).private_members.split()
     class_path = ":".join(map(str, [jar, *sorted(spark_jars.glob("*.jar"))]))
     done = subprocess.run(
-        [find_java(), _FIT_CLASS, *members],
+        [find_java(), _FIT_CLASS],
         env={**os.environ, "CLASSPATH": class_path},
         capture_output=True,
         text=True,
@@ -248,8 +247,7 @@ def check_fit(jar: Path, spark_jars: Path) -> tuple[int, list[str]]:
         lines = (line for line in done.stderr.splitlines() if not line.startswith("Picked up"))
         said = next(lines, "no reason given")
         raise ConfigError(
-            f"{jar} and {spark_jars} cannot be checked ({said}): replace the damaged jar, or build "
-            "the plugin again (`parcae spark build --fresh`)"
+            f"{jar} and {spark_jars} cannot be checked ({said}): replace the damaged jar"
         )
     count, *missing = done.stdout.splitlines()
     return int(count), missing
@@ -273,7 +271,7 @@ def _check_members(spark: SparkHome, jar: Path) -> Finding:
         return OK, f"Spark has all {num_checked} classes and members that the plugin uses", ""
     shown = "; ".join(missing[:_SHOWN_MISSING])
     text = f"Spark lacks {len(missing)} of {num_checked} that the plugin uses: {shown}"
-    return WRONG, text, "run `parcae spark build --fresh`, or report it"
+    return WRONG, text, "please report it"
 
 
 def _check_java(spark: SparkHome | None, jar: Path | None) -> Finding:

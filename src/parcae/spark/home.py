@@ -1,4 +1,4 @@
-"""Finds Spark, a Java and a JDK on this machine."""
+"""Finds Spark and a Java on this machine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CORE = re.compile(r"spark-core_(\d+\.\d+)-(.+)\.jar")
 #: "1.8.0" is Java 8; from Java 9 on the first number counts.
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _INSTALL_SPARK = "install one with `pip install pyspark` or set SPARK_HOME to a distribution"
-_DEBIAN = "install one (Debian: `apt-get install openjdk-17-{kind}-headless`)"
-_INSTALL_JDK = f"{_DEBIAN.format(kind='jdk')} or set JAVA_HOME to a JDK"
-_INSTALL_JAVA = f"{_DEBIAN.format(kind='jre')} or set JAVA_HOME to one"
+_INSTALL_JAVA = (
+    "install one (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME to one"
+)
 
 
 @dataclass(frozen=True)
@@ -98,17 +98,6 @@ def _spark_on_path() -> Path | None:
     folder = Path(submit).resolve().parents[1]
     packages = sorted(folder.glob("lib/python*/site-packages/pyspark"))
     return folder if (folder / "jars").is_dir() or not packages else packages[0]
-
-
-def find_jdk_tool(name: str) -> Path:
-    """The path of a tool of the JDK: from JAVA_HOME, else from the PATH."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (tool := Path(home) / "bin" / name).exists():
-        return tool
-    if on_path := shutil.which(name):
-        return Path(on_path)
-    places = f"in JAVA_HOME ({home}) nor on the PATH" if home else "on the PATH"
-    raise ConfigError(f"no JDK was found: no `{name}` {places}; {_INSTALL_JDK}")
 
 
 def find_java() -> Path:

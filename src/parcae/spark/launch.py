@@ -166,7 +166,7 @@ class PluginSettings:
         ConfigError: the service is not HOST:PORT.
     """
 
-    #: The plugin's jar, see `build_plugin`.
+    #: The plugin's jar, see `find_jar`.
     jar: Path
     # Also while the service is away.
     policy: Path | None = option(None, "Plan by this file of `parcae export`.")

@@ -19,13 +19,21 @@ import java.util.TreeSet;
  * Checks whether the plugin fits a Spark: whether all classes and members that it uses exist.
  *
  * <p>Java checks the same, but only when it runs the code that uses a member. The class path is the
- * plugin's jar and those of Spark. Arguments are members that the plugin reaches by reflection, as
- * "package.Class#member". Prints the number of what was looked up, then a line for each that is
- * missing.
+ * plugin's jar and those of Spark. Prints the number of what was looked up, then a line for each
+ * that is missing.
  */
 public final class Linkage {
   private static final String FIRST = "parcae/spark/ParcaePlugin";
   private static final String OURS = "parcae/";
+  /** What the plugin reaches by reflection, which class files do not say. */
+  private static final String[] REFLECTIVE = {
+    "org.apache.spark.scheduler.TaskSchedulerImpl#schedulableBuilder",
+    "org.apache.spark.scheduler.TaskSchedulerImpl#taskSetsByStageIdAndAttempt",
+    "org.apache.spark.ui.JettyUtils#createServletHandler",
+    "org.apache.spark.ui.SparkUI#attachHandler",
+    "org.apache.spark.ui.UIUtils$#prependBaseUri",
+  };
+
   private static final ClassLoader LOADER = Linkage.class.getClassLoader();
   private static final MethodHandles.Lookup LOOKUP = MethodHandles.lookup();
 
@@ -44,7 +52,7 @@ public final class Linkage {
   private final Set<String> missing = new TreeSet<>();
 
   /** Looks everything up. */
-  public static void main(String[] reflective) throws IOException {
+  public static void main(String[] arguments) throws IOException {
     Linkage linkage = new Linkage();
     Set<String> seen = new HashSet<>(Set.of(FIRST));
     Deque<String> waiting = new ArrayDeque<>(seen);
@@ -57,7 +65,7 @@ public final class Linkage {
         }
       }
     }
-    for (String member : reflective) {
+    for (String member : REFLECTIVE) {
       linkage.checkReflective(member);
     }
     System.out.println(linkage.looked.size());

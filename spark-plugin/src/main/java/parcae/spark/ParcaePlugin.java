@@ -1,8 +1,11 @@
 package parcae.spark;
 
+import java.io.IOException;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
+import org.apache.spark.package$;
+import org.slf4j.LoggerFactory;
 import parcae.spark.guest.Guest;
 
 /**
@@ -16,7 +19,23 @@ import parcae.spark.guest.Guest;
 public final class ParcaePlugin implements SparkPlugin {
   @Override
   public DriverPlugin driverPlugin() {
+    String refusal = refusal();
+    if (!refusal.isEmpty()) {
+      LoggerFactory.getLogger(ParcaePlugin.class)
+          .error("parcae: off, Spark schedules by itself: {}", refusal);
+      return null; // Spark goes on without
+    }
     return new Guest(ParcaePlugin.class.getName());
+  }
+
+  /** Why not, asked before any class is loaded that names what another Spark lacks. */
+  private static String refusal() {
+    try {
+      return new Build().refusal(
+          package$.MODULE$.SPARK_VERSION(), scala.util.Properties.versionNumberString());
+    } catch (IOException | RuntimeException error) {
+      return "its jar does not say what it was built for (" + error + "): replace the jar";
+    }
   }
 
   @Override

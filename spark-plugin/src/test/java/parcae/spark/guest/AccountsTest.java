@@ -4,6 +4,7 @@ import java.util.List;
 import java.util.Properties;
 import java.util.Set;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.junit.jupiter.api.Test;
 import parcae.spark.Check;
 
 /** What users' accounts say, computed by hand, and what becomes of the order. */
@@ -12,47 +13,51 @@ final class AccountsTest {
   private static final int CORES = 4;
   private static final int STAGE = 7;
 
-  private long nowMs = 1_000;
-  private final Accounts accounts;
-  private long task;
+  /** Four cores that users share. */
+  private static final class Shared {
+    private long nowMs = 1_000;
+    private final Accounts accounts;
+    private long task;
 
-  private AccountsTest(double weightOfAnn) {
-    accounts = new Accounts(user -> user.equals("ann") ? weightOfAnn : 1, nowMs);
-  }
-
-  /** A user with a query, so many tasks that run and so many that wait. */
-  private Accounts.Account user(String name, int running, int waiting) {
-    Accounts.Account account = accounts.opened(name);
-    account.waits(waiting);
-    for (int i = 0; i < running; i++) {
-      accounts.held(task++, account, 1, nowMs);
+    Shared(double weightOfAnn) {
+      accounts = new Accounts(user -> user.equals("ann") ? weightOfAnn : 1, nowMs);
     }
-    return account;
-  }
 
-  private void passes(long ms) {
-    nowMs += ms;
-    accounts.advance(nowMs, nowMs, CORES);
+    /** A user with a query, so many tasks that run and so many that wait. */
+    Accounts.Account user(String name, int running, int waiting) {
+      Accounts.Account account = accounts.opened(name);
+      account.waits(waiting);
+      for (int i = 0; i < running; i++) {
+        accounts.held(task++, account, 1, nowMs);
+      }
+      return account;
+    }
+
+    void passes(long ms) {
+      nowMs += ms;
+      accounts.advance(nowMs, nowMs, CORES);
+    }
   }
 
   private static void near(double found, double expected, String what) {
     Check.that(Math.abs(found - expected) < 1e-6, what + ": " + found + ", not " + expected);
   }
 
-  private static void splits() {
-    AccountsTest equal = new AccountsTest(1);
+  @Test
+  void splits() {
+    Shared equal = new Shared(1);
     Accounts.Account ann = equal.user("ann", 4, 10);
     Accounts.Account bob = equal.user("bob", 0, 4);
     equal.passes(100);
     near(ann.overdraftMs(), 200, "four cores where an equal split gives two");
     near(bob.overdraftMs(), -200, "none where it gives two");
-    AccountsTest weighted = new AccountsTest(3);
+    Shared weighted = new Shared(3);
     ann = weighted.user("ann", 0, 10);
     bob = weighted.user("bob", 4, 10);
     weighted.passes(100);
     near(ann.overdraftMs(), -300, "none where the weight gives three");
     near(bob.overdraftMs(), 300, "four where the weight gives one");
-    AccountsTest small = new AccountsTest(1);
+    Shared small = new Shared(1);
     ann = small.user("ann", 1, 0);
     bob = small.user("bob", 2, 9);
     small.passes(100);
@@ -60,9 +65,10 @@ final class AccountsTest {
     near(bob.overdraftMs(), 0, "the rest: an idle core is owed to nobody while a task waits");
   }
 
-  private static void debts() {
+  @Test
+  void debts() {
     for (int steps : new int[] {1, 30}) {
-      AccountsTest one = new AccountsTest(1);
+      Shared one = new Shared(1);
       Accounts.Account ann = one.user("ann", 4, 10);
       Accounts.Account bob = one.user("bob", 0, 4);
       one.passes(100);
@@ -85,8 +91,9 @@ final class AccountsTest {
     }
   }
 
-  private static void credits() {
-    AccountsTest one = new AccountsTest(1);
+  @Test
+  void credits() {
+    Shared one = new Shared(1);
     one.user("ann", 4, 10);
     Accounts.Account bob = one.user("bob", 0, 4);
     one.passes(100);
@@ -98,8 +105,9 @@ final class AccountsTest {
     near(one.accounts.opened("cid").overdraftMs(), 0, "a new user is owed nothing");
   }
 
-  private static void lostEnds() {
-    AccountsTest one = new AccountsTest(1);
+  @Test
+  void lostEnds() {
+    Shared one = new Shared(1);
     Accounts.Account ann = one.user("ann", 2, 0);
     one.user("bob", 2, 0);
     one.passes(100);
@@ -124,7 +132,8 @@ final class AccountsTest {
     return made;
   }
 
-  private static void persons() {
+  @Test
+  void persons() {
     Persons persons = new Persons();
     persons.usePools(Set.of("web"), false);
     String session = "_Session_" + UUID + "_Operation_" + UUID;
@@ -167,7 +176,8 @@ final class AccountsTest {
     }
   }
 
-  private static void statements() throws Exception {
+  @Test
+  void statements() throws Exception {
     Persons persons = new Persons();
     Properties job = properties("spark.jobGroup.id", UUID, "spark.sql.execution.id", "5");
     Check.same(persons.of(job), "", "a statement without an event");
@@ -204,7 +214,8 @@ final class AccountsTest {
     }
   }
 
-  private static void orders() {
+  @Test
+  void orders() {
     Application one = new Application();
     one.arrives(1, "ann", 40);
     one.arrives(2, "ann", 4);
@@ -233,7 +244,8 @@ final class AccountsTest {
         "one of a new user has none");
   }
 
-  private static void announcedQueries() {
+  @Test
+  void announcedQueries() {
     Application one = new Application();
     String plan = "== Physical Plan ==\n* Filter (2)\n\n(2) Filter\nCondition : (a#1 > %d)\n";
     one.planner.executionStarted("5", String.format(plan, 1));
@@ -248,17 +260,5 @@ final class AccountsTest {
     double tier =
         one.planner.plan().job("6", properties("spark.sql.execution.id", "6"), new Persons()).tier;
     near(tier, 100_000 + 1.5 * 2_000, "the next step of a loop has the loop's overdraft");
-  }
-
-  public static void main(String[] args) throws Exception {
-    Check.test("the cores are split by weight", AccountsTest::splits);
-    Check.test("debts are paid off", AccountsTest::debts);
-    Check.test("credits end with the queries", AccountsTest::credits);
-    Check.test("ends of tasks that were lost", AccountsTest::lostEnds);
-    Check.test("persons", AccountsTest::persons);
-    Check.test("statements of a Thrift server", AccountsTest::statements);
-    Check.test("the order between users", AccountsTest::orders);
-    Check.test("queries that were announced", AccountsTest::announcedQueries);
-    Check.done();
   }
 }

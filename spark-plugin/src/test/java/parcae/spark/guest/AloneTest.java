@@ -8,6 +8,9 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.JavaSparkContext;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
 import parcae.spark.Check;
 import parcae.spark.Workouts;
 
@@ -21,11 +24,10 @@ public final class AloneTest {
           + " \"parameters\": {}, \"account\": null, \"mean_work_ms\": 100000,"
           + " \"guess_ms\": 1000, \"jobs\": {}}";
 
+  private static JavaSparkContext context;
   private static long nowMs;
   private static int same;
   private static int unlike;
-
-  private AloneTest() {}
 
   private static Planner planner(Policy policy) {
     return new Planner(policy, () -> nowMs, System::currentTimeMillis, user -> 1);
@@ -58,40 +60,48 @@ public final class AloneTest {
     Check.that(Workouts.flaky(context, 6), "the result where tasks fail");
   }
 
-  public static void main(String[] args) throws Exception {
+  @BeforeAll
+  static void prepare() throws Exception {
     SparkConf conf = new SparkConf(false)
         .setMaster("local[4,4]")
         .setAppName("alone")
         .set("spark.ui.enabled", "false")
         .set("spark.driver.host", "127.0.0.1")
         .set("spark.plugins", "parcae.spark.ParcaePlugin");
-    JavaSparkContext context = new JavaSparkContext(conf);
+    context = new JavaSparkContext(conf);
     Path file = Files.writeString(Files.createTempFile("policy", ".json"), PLAIN);
     Follower follower = both(planner(Policy.plain()), planner(Policy.read(file)));
     follower.coresChanged(4);
     context.sc().listenerBus().addToQueue(
         new GuestListener(new Guest("a.Plugin"), context.sc(), List.of(follower), "", 1), "test");
-    Check.test("one user", () -> {
-      run(context, "ann", 6);
-      context.sc().listenerBus().waitUntilEmpty();
-      Check.that(same > 100, "orders of several queries: " + same);
-      Check.same(unlike, 0, "orders that differ");
-    });
-    Check.test("two users", () -> {
-      Thread other = new Thread(() -> {
-        try {
-          run(context, "bob", 2);
-        } catch (Exception error) {
-          throw new IllegalStateException(error);
-        }
-      });
-      other.start();
-      run(context, "ann", 6);
-      other.join();
-      context.sc().listenerBus().waitUntilEmpty();
-      Check.that(unlike > 100, "orders that differ: " + unlike);
-    });
+  }
+
+  @AfterAll
+  static void stop() {
     context.stop();
-    Check.done();
+  }
+
+  @Test
+  void oneUser() throws Exception {
+    run(context, "ann", 6);
+    context.sc().listenerBus().waitUntilEmpty();
+    Check.that(same > 100, "orders of several queries: " + same);
+    Check.same(unlike, 0, "orders that differ");
+  }
+
+  @Test
+  void twoUsers() throws Exception {
+    Thread other = new Thread(() -> {
+      try {
+        run(context, "bob", 2);
+      } catch (Exception error) {
+        throw new IllegalStateException(error);
+      }
+    });
+    other.start();
+    run(context, "ann", 6);
+    other.join();
+    context.sc().listenerBus().waitUntilEmpty();
+    Check.that(unlike > 100, "orders that differ: " + unlike);
   }
 }

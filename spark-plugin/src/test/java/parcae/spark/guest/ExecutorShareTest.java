@@ -16,6 +16,7 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskLocality;
+import org.junit.jupiter.api.Test;
 import parcae.spark.Check;
 import scala.Tuple2;
 import scala.collection.immutable.List$;
@@ -27,8 +28,6 @@ final class ExecutorShareTest {
   private static final long MOMENT_MS = 1_500;
   private static final long GRACE_MS = 3_000; // before the fallback number is requested
   private static final long AGAIN_MS = 10_000; // when an executor that stays is killed again
-
-  private ExecutorShareTest() {}
 
   private static SchedulerBackend backend() {
     Class<?>[] interfaces = {SchedulerBackend.class, ExecutorAllocationClient.class};
@@ -71,7 +70,8 @@ final class ExecutorShareTest {
   }
 
   /** An executor that ends a long task before it leaves is not replaced by another one. */
-  private static void decommissioned() throws Exception {
+  @Test
+  void decommissioned() throws Exception {
     List<String> asked = new CopyOnWriteArrayList<>();
     scala.collection.immutable.List<String> present =
         List$.MODULE$.<String>empty().$colon$colon("2").$colon$colon("1");
@@ -107,7 +107,8 @@ final class ExecutorShareTest {
   }
 
   /** An executor whose end event Spark dropped makes no other one surplus. */
-  private static void lost() throws Exception {
+  @Test
+  void lost() throws Exception {
     List<String> asked = new CopyOnWriteArrayList<>();
     List<String> present = new CopyOnWriteArrayList<>(List.of("2", "1"));
     Class<?>[] interfaces = {SchedulerBackend.class, ExecutorAllocationClient.class};
@@ -175,27 +176,32 @@ final class ExecutorShareTest {
         0, 0, "ResultTask", Success$.MODULE$, task(executor), null, null));
   }
 
-  public static void main(String[] args) throws Exception {
-    Check.test("an executor that ends its tasks first", ExecutorShareTest::decommissioned);
-    Check.test("an executor that was lost", ExecutorShareTest::lost);
-    Check.test("an application without orders", () -> {
-      Check.same(
-          requestedAfter(ExecutorShareTest::off, "0"), List.of(0, 1), "the plugin is off");
-      Check.same(
-          requestedAfter(ExecutorShareTest::off, "4"), List.of(0, 4), "with a fallback");
-      Check.same(
-          requestedAfter((guest, share) -> share.left(), "0"), List.of(0, 1), "no service");
-      Check.same(
-          requestedAfter((guest, share) -> share.granted(-1), "0"),
-          List.of(0, 1),
-          "a service that shares out none");
-    });
-    Check.test("a cluster manager that answers", () ->
-        Check.that(requested(number -> true).size() > 5, "every grant is requested"));
-    Check.test("a cluster manager that does not answer", () ->
-        Check.same(requested(ExecutorShareTest::noAnswer), List.of(1), "requests in a moment"));
-    Check.test("a cluster manager that refuses", () ->
-        Check.same(requested(number -> false), List.of(1), "requests in a moment"));
-    Check.done();
+  @Test
+  void anApplicationWithoutOrders() throws Exception {
+    Check.same(
+        requestedAfter(ExecutorShareTest::off, "0"), List.of(0, 1), "the plugin is off");
+    Check.same(
+        requestedAfter(ExecutorShareTest::off, "4"), List.of(0, 4), "with a fallback");
+    Check.same(
+        requestedAfter((guest, share) -> share.left(), "0"), List.of(0, 1), "no service");
+    Check.same(
+        requestedAfter((guest, share) -> share.granted(-1), "0"),
+        List.of(0, 1),
+        "a service that shares out none");
+  }
+
+  @Test
+  void aClusterManagerThatAnswers() throws Exception {
+    Check.that(requested(number -> true).size() > 5, "every grant is requested");
+  }
+
+  @Test
+  void aClusterManagerThatDoesNotAnswer() throws Exception {
+    Check.same(requested(ExecutorShareTest::noAnswer), List.of(1), "requests in a moment");
+  }
+
+  @Test
+  void aClusterManagerThatRefuses() throws Exception {
+    Check.same(requested(number -> false), List.of(1), "requests in a moment");
   }
 }

@@ -1,7 +1,9 @@
 package parcae.spark.guest;
 
+import java.lang.reflect.Constructor;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Properties;
 import org.apache.spark.Resubmitted$;
@@ -23,6 +25,7 @@ import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskLocality;
 import org.apache.spark.scheduler.cluster.ExecutorInfo;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+import org.junit.jupiter.api.Test;
 import parcae.spark.Check;
 import scala.Option;
 import scala.collection.immutable.List$;
@@ -30,36 +33,49 @@ import scala.collection.immutable.Seq;
 
 /** What followers hear of Spark's events. */
 final class GuestListenerTest {
-  private final List<String> heard = new ArrayList<>();
-  private final List<String> cores = new ArrayList<>();
-  private final List<Integer> listed = new ArrayList<>();
-  private final List<String> names = new ArrayList<>();
-  private final GuestListener listener;
+  /** What a follower hears, and the listener that tells it. */
+  private static final class Heard {
+    private final List<String> heard = new ArrayList<>();
+    private final List<String> cores = new ArrayList<>();
+    private final List<Integer> listed = new ArrayList<>();
+    private final List<String> names = new ArrayList<>();
+    private final GuestListener listener;
 
-  private GuestListenerTest(String jobKey) {
-    Follower follower = (Follower) Proxy.newProxyInstance(
-        getClass().getClassLoader(), new Class<?>[] {Follower.class}, (object, method, with) -> {
-          boolean isTaskEnd = method.getName().equals("taskEnded");
-          boolean isCores = method.getName().equals("coresChanged");
-          boolean isQueryEnd = method.getName().equals("executionEnded");
-          Object said = isTaskEnd ? with[2] : isQueryEnd ? with[1] : isCores ? with[0] : null;
-          String what = said == null ? "" : " " + said;
-          boolean isOfCores = method.getName().equals("taskHeld");
-          isOfCores |= method.getName().equals("taskReleased");
-          if (isOfCores) {
-            cores.add(method.getName() + " " + with[2]);
-          } else {
-            heard.add(method.getName() + what);
-          }
-          if (method.getName().equals("jobStarted")) {
-            Follower.StartedJob job = (Follower.StartedJob) with[0];
-            job.stages.forEach(stage -> listed.add(stage.id));
-            names.addAll(job.givenNames);
-            names.add(job.plainName);
-          }
-          return null;
-        });
-    listener = new GuestListener(new Guest("a.Plugin"), null, List.of(follower), jobKey, 1);
+    Heard(String jobKey) {
+      Follower follower = (Follower) Proxy.newProxyInstance(
+          getClass().getClassLoader(), new Class<?>[] {Follower.class}, (object, method, with) -> {
+            boolean isTaskEnd = method.getName().equals("taskEnded");
+            boolean isCores = method.getName().equals("coresChanged");
+            boolean isQueryEnd = method.getName().equals("executionEnded");
+            Object said = isTaskEnd ? with[2] : isQueryEnd ? with[1] : isCores ? with[0] : null;
+            String what = said == null ? "" : " " + said;
+            boolean isOfCores = method.getName().equals("taskHeld");
+            isOfCores |= method.getName().equals("taskReleased");
+            if (isOfCores) {
+              cores.add(method.getName() + " " + with[2]);
+            } else {
+              heard.add(method.getName() + what);
+            }
+            if (method.getName().equals("jobStarted")) {
+              Follower.StartedJob job = (Follower.StartedJob) with[0];
+              job.stages.forEach(stage -> listed.add(stage.id));
+              names.addAll(job.givenNames);
+              names.add(job.plainName);
+            }
+            return null;
+          });
+      listener = new GuestListener(new Guest("a.Plugin"), null, List.of(follower), jobKey, 1);
+    }
+
+    void start(boolean isCopy) {
+      listener.onTaskStart(new SparkListenerTaskStart(0, 0, task(isCopy)));
+    }
+
+    void end(boolean isCopy, TaskEndReason reason) {
+      TaskInfo task = task(isCopy);
+      task.markFinished(org.apache.spark.TaskState.FINISHED(), 10);
+      listener.onTaskEnd(new SparkListenerTaskEnd(0, 0, "ResultTask", reason, task, null, null));
+    }
   }
 
   private static <T> scala.collection.immutable.List<T> none() {
@@ -68,16 +84,6 @@ final class GuestListenerTest {
 
   private static TaskInfo task(boolean isCopy) {
     return new TaskInfo(1, 0, 0, 0, 0, "1", "host", TaskLocality.ANY(), isCopy);
-  }
-
-  private void start(boolean isCopy) {
-    listener.onTaskStart(new SparkListenerTaskStart(0, 0, task(isCopy)));
-  }
-
-  private void end(boolean isCopy, TaskEndReason reason) {
-    TaskInfo task = task(isCopy);
-    task.markFinished(org.apache.spark.TaskState.FINISHED(), 10);
-    listener.onTaskEnd(new SparkListenerTaskEnd(0, 0, "ResultTask", reason, task, null, null));
   }
 
   private static TaskKilled killed(String why) {
@@ -93,8 +99,9 @@ final class GuestListenerTest {
         id, 0, "stage", 2, none(), none(), "", null, none(), Option.empty(), profile, false, 0);
   }
 
-  private static void copies() {
-    GuestListenerTest one = new GuestListenerTest("");
+  @Test
+  void copies() {
+    Heard one = new Heard("");
     one.start(false);
     one.start(true);
     one.end(true, Success$.MODULE$);
@@ -114,26 +121,38 @@ final class GuestListenerTest {
     Check.same(one.heard, List.of("taskEnded false", "taskEnded false"), "ends without success");
   }
 
-  private static void lostOutput() {
-    GuestListenerTest one = new GuestListenerTest("");
+  @Test
+  void lostOutput() {
+    Heard one = new Heard("");
     one.end(false, Success$.MODULE$);
     one.end(false, Resubmitted$.MODULE$);
     Check.same(one.heard, List.of("taskEnded true", "taskLost"), "the task is to run again");
     Check.same(one.cores, List.of("taskReleased 1.0"), "it has given its core back once");
   }
 
-  private static void failures() {
-    GuestListenerTest one = new GuestListenerTest("");
-    SparkListenerSQLExecutionEnd end =
-        new SparkListenerSQLExecutionEnd(5, 0, Option.empty(), Option.empty());
+  /** The end of a SQL execution; newer Sparks have more fields, which may be empty. */
+  private static SparkListenerSQLExecutionEnd executionEnd(long id) throws Exception {
+    Constructor<?> of = SparkListenerSQLExecutionEnd.class.getConstructors()[0];
+    Object[] fields = new Object[of.getParameterCount()];
+    Arrays.fill(fields, Option.empty());
+    fields[0] = id;
+    fields[1] = 0L;
+    return (SparkListenerSQLExecutionEnd) of.newInstance(fields);
+  }
+
+  @Test
+  void failures() throws Exception {
+    Heard one = new Heard("");
+    SparkListenerSQLExecutionEnd end = executionEnd(5);
     one.listener.onOtherEvent(end);
     end.executionFailure_$eq(Option.apply(new IllegalStateException("cancelled")));
     one.listener.onOtherEvent(end);
     Check.same(one.heard, List.of("executionEnded true", "executionEnded false"), "ends of SQL");
   }
 
-  private static void stages() {
-    GuestListenerTest one = new GuestListenerTest("");
+  @Test
+  void stages() {
+    Heard one = new Heard("");
     Seq<StageInfo> infos = GuestListenerTest.<StageInfo>none()
         .$colon$colon(stage(31)).$colon$colon(stage(30)).$colon$colon(stage(32));
     one.listener.onJobStart(new SparkListenerJobStart(7, 0, infos, new Properties()));
@@ -146,12 +165,13 @@ final class GuestListenerTest {
     for (int i = 0; i < properties.length; i += 2) {
       given.setProperty(properties[i], properties[i + 1]);
     }
-    GuestListenerTest one = new GuestListenerTest(jobKey);
+    Heard one = new Heard(jobKey);
     one.listener.onJobStart(new SparkListenerJobStart(7, 0, none(), given));
     return one.names;
   }
 
-  private static void settings() {
+  @Test
+  void settings() {
     String own = GuestListener.NAME_PROPERTY;
     Check.same(names("my.key", own, "my.key"), List.of("unnamed"), "the setting in SQL");
     Check.same(
@@ -163,8 +183,9 @@ final class GuestListenerTest {
     Check.same(names(own, own, "b"), List.of("b", "b", "b"), "and outside");
   }
 
-  private static void failedStages() {
-    GuestListenerTest one = new GuestListenerTest("");
+  @Test
+  void failedStages() {
+    Heard one = new Heard("");
     StageInfo failed = stage(30);
     failed.stageFailed("a task could not fetch the output of a parent");
     one.listener.onStageCompleted(new SparkListenerStageCompleted(failed));
@@ -173,7 +194,8 @@ final class GuestListenerTest {
     Check.same(one.heard, List.of("stageCompleted"), "the next one");
   }
 
-  private static void lostEnds() {
+  @Test
+  void lostEnds() {
     LostEnds ends = new LostEnds();
     ends.started(1);
     ends.started(2);
@@ -183,8 +205,9 @@ final class GuestListenerTest {
     Check.same(ends.findLost(id -> false), List.of(1L), "until it sends none");
   }
 
-  private static void lostTasks() {
-    GuestListenerTest one = new GuestListenerTest("");
+  @Test
+  void lostTasks() {
+    Heard one = new Heard("");
     Seq<StageInfo> infos = GuestListenerTest.<StageInfo>none().$colon$colon(stage(0));
     one.listener.onJobStart(new SparkListenerJobStart(7, 0, infos, new Properties()));
     one.heard.clear();
@@ -210,8 +233,9 @@ final class GuestListenerTest {
         "only the end of a stage has come");
   }
 
-  private static void lostExecutors() {
-    GuestListenerTest one = new GuestListenerTest("");
+  @Test
+  void lostExecutors() {
+    Heard one = new Heard("");
     for (String id : List.of("1", "2")) {
       ExecutorInfo info =
           new ExecutorInfo("host", 4, scala.collection.immutable.Map$.MODULE$.empty());
@@ -224,8 +248,9 @@ final class GuestListenerTest {
     Check.same(one.heard, List.of("coresChanged 4"), "one whose end event was dropped");
   }
 
-  private static void profiles() {
-    GuestListenerTest one = new GuestListenerTest("");
+  @Test
+  void profiles() {
+    Heard one = new Heard("");
     List<Integer> ids = new ArrayList<>();
     for (int cpus = 1; cpus <= 2; cpus++) {
       ResourceProfile profile =
@@ -243,19 +268,5 @@ final class GuestListenerTest {
     one.listener.onJobStart(new SparkListenerJobStart(7, 0, infos, new Properties()));
     one.start(false);
     Check.same(one.cores, List.of("taskHeld 2.0"), "a task of two cores");
-  }
-
-  public static void main(String[] args) throws Exception {
-    Check.test("copies of tasks", GuestListenerTest::copies);
-    Check.test("output that is lost", GuestListenerTest::lostOutput);
-    Check.test("queries that fail", GuestListenerTest::failures);
-    Check.test("stages that a job lists", GuestListenerTest::stages);
-    Check.test("names and the setting", GuestListenerTest::settings);
-    Check.test("attempts of stages that fail", GuestListenerTest::failedStages);
-    Check.test("executors that were lost", GuestListenerTest::lostExecutors);
-    Check.test("tasks whose events were lost", GuestListenerTest::lostTasks);
-    Check.test("resource profiles", GuestListenerTest::profiles);
-    Check.test("ends that were lost", GuestListenerTest::lostEnds);
-    Check.done();
   }
 }

@@ -18,9 +18,15 @@ import org.apache.spark.api.plugin.SparkPlugin;
 import org.apache.spark.scheduler.Schedulable;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.scheduler.TaskSetManager;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.MethodOrderer;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestMethodOrder;
 import parcae.spark.Check;
 
-/** Limits and weights on a real Spark of four cores; the argument is a policy file. */
+/** Limits and weights on a real Spark of four cores. */
+@TestMethodOrder(MethodOrderer.OrderAnnotation.class)
 public final class LimitsTest {
   private static final int CORES = 4;
   private static final int MANY = 1_000;
@@ -30,8 +36,6 @@ public final class LimitsTest {
   private static Guest guest;
   private static JavaSparkContext context;
   private static int numJobs;
-
-  private LimitsTest() {}
 
   /** The plugin. The test keeps its driver side, to set orders directly. */
   public static final class Plugin implements SparkPlugin {
@@ -111,7 +115,9 @@ public final class LimitsTest {
     }
   }
 
-  private static void noLimit() throws Exception {
+  @Test
+  @org.junit.jupiter.api.Order(0) // the first one: a limit changes the class for good
+  void noLimit() throws Exception {
     order(nextKey(), Order.UNLIMITED);
     CompletableFuture<Long> job = job("free", 8, CORES);
     WATCHES.get("free").awaitTasks();
@@ -121,7 +127,8 @@ public final class LimitsTest {
     Check.same(WATCHES.get("free").most.get(), CORES, "most tasks at once");
   }
 
-  private static void leftoversGoOn() throws Exception {
+  @Test
+  void leftoversGoOn() throws Exception {
     order(nextKey(), 1);
     CompletableFuture<Long> limited = job("limited", 6, 1);
     WATCHES.get("limited").awaitTasks();
@@ -149,7 +156,8 @@ public final class LimitsTest {
   }
 
   /** A stage whose tasks have all started counts, too: Spark no longer offers cores to it. */
-  private static void allStagesCount() throws Exception {
+  @Test
+  void allStagesCount() throws Exception {
     String key = nextKey();
     order(key, 3);
     WATCHES.put("two stages", new Watch(3));
@@ -179,7 +187,8 @@ public final class LimitsTest {
   }
 
   /** While the first job has all cores and more tasks to start, a free core goes to the other. */
-  private static void weightsShare() throws Exception {
+  @Test
+  void weightsShare() throws Exception {
     String first = nextKey();
     CompletableFuture<Long> older = job("older", 8, CORES);
     WATCHES.get("older").awaitTasks();
@@ -202,25 +211,31 @@ public final class LimitsTest {
     ends(younger, 8);
   }
 
-  public static void main(String[] args) throws Exception {
+  @BeforeAll
+  static void prepare() throws Exception {
     SparkConf conf = new SparkConf(false)
         .setMaster("local[" + CORES + "]")
         .setAppName("limits")
         .set("spark.ui.enabled", "false")
         .set("spark.driver.host", "127.0.0.1")
-        .set("spark.plugins", Plugin.class.getName())
-        .set("spark.parcae.policy", args[0]);
+        .set("spark.plugins", Plugin.class.getName());
     context = new JavaSparkContext(conf);
     guest.shutdown(); // the orders are the test's
-    Check.test("without a limit the task sets are Spark's", LimitsTest::noLimit);
-    Check.test("jobs of one tier share by weight", LimitsTest::weightsShare);
-    Check.test("a limit of 1 holds, and what it leaves others take", LimitsTest::leftoversGoOn);
-    Check.test("a limit holds for all stages of a job", LimitsTest::allStagesCount);
-    Check.test("a lifted limit", () ->
-        liftedLimit(() -> guest.setOrder(new Order.Builder().build(1)), "lifted"));
-    Check.test("an error lifts limits", () ->
-        liftedLimit(() -> guest.fail("a test", new IllegalStateException("meant")), "failed"));
+  }
+
+  @AfterAll
+  static void stop() {
     context.stop();
-    Check.done();
+  }
+
+  @Test
+  void aLiftedLimit() throws Exception {
+    liftedLimit(() -> guest.setOrder(new Order.Builder().build(1)), "lifted");
+  }
+
+  @Test
+  @org.junit.jupiter.api.Order(Integer.MAX_VALUE) // the last one: it turns the plugin off
+  void anErrorLiftsLimits() throws Exception {
+    liftedLimit(() -> guest.fail("a test", new IllegalStateException("meant")), "failed");
   }
 }

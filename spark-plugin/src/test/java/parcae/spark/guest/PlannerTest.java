@@ -2,7 +2,6 @@ package parcae.spark.guest;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.File;
 import java.lang.reflect.Field;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -14,6 +13,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.function.LongSupplier;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
 import parcae.spark.Check;
 
 /**
@@ -22,9 +23,9 @@ import parcae.spark.Check;
  */
 final class PlannerTest {
   private static final ObjectMapper JSON = new ObjectMapper();
+  private static JsonNode cases;
   private static Policy policy;
-
-  private PlannerTest() {}
+  private static Policy probing;
 
   private static Follower.ListedStage stage(int id, int tasks, Integer... parents) {
     return new Follower.ListedStage(id, tasks, List.of(parents));
@@ -214,7 +215,8 @@ final class PlannerTest {
     }
   }
 
-  private static void skippedStages() {
+  @Test
+  void skippedStages() {
     Planner planner = planner(policy);
     start(planner, 1, "unknown", stage(1, 50), stage(2, 50, 1), stage(3, 4, 2));
     near(tier(planner, 1), 104 * policy.guessMs(), "all listed stages");
@@ -222,7 +224,8 @@ final class PlannerTest {
     near(tier(planner, 1), 4 * policy.guessMs(), "those above the one that runs do not run");
   }
 
-  private static void failures() {
+  @Test
+  void failures() {
     Planner planner = planner(policy);
     start(planner, 1, "unknown", stage(1, 4));
     planner.stageSubmitted(1, 0, 4);
@@ -251,7 +254,8 @@ final class PlannerTest {
     planner.jobEnded(99, true);
   }
 
-  private static void learning() {
+  @Test
+  void learning() {
     Planner planner = planner(policy);
     double[] took = {100, 900, 200};
     for (int run = 0; run < took.length; run++) {
@@ -269,7 +273,8 @@ final class PlannerTest {
     near(tier(planner, 9), 2_000, "a run that failed teaches nothing");
   }
 
-  private static void executions() {
+  @Test
+  void executions() {
     Planner planner = planner(policy);
     String plan = "== Physical Plan ==\n* Filter (2)\n\n(2) Filter\nCondition : (a#1 > %d)\n";
     planner.executionStarted("5", String.format(plan, 10));
@@ -318,7 +323,8 @@ final class PlannerTest {
     Check.same(((List<?>) members.get(run.get(planner))).size(), 1_000, "members");
   }
 
-  private static void emptyAttempts() {
+  @Test
+  void emptyAttempts() {
     Query query = new Query(List.of("a"), null, 100, 0);
     query.submitted(1, 0, 3);
     query.submitted(1, 1, 0);
@@ -385,19 +391,30 @@ final class PlannerTest {
     planning.stop();
   }
 
-  public static void main(String[] args) throws Exception {
-    JsonNode cases = JSON.readTree(new File(args[0]));
+  @BeforeAll
+  static void prepare() throws Exception {
+    cases = JSON.readTree(PlannerTest.class.getResource("/planning.json"));
     policy = read(cases.get(0).path("policy"));
-    Check.test("the golden runs", () -> golden(cases));
-    Check.test("stages that need not run", PlannerTest::skippedStages);
-    Check.test("tasks that fail, copies, lost output", PlannerTest::failures);
-    Check.test("attempts with nothing to run", PlannerTest::emptyAttempts);
-    Check.test("queries that recur", PlannerTest::learning);
-    Check.test("SQL executions", PlannerTest::executions);
-    Policy probing = read(cases.get(cases.size() - 1).path("policy"));
-    Check.test("many queries", () -> manyQueries(probing));
-    Check.test("what is seen of open queries", () -> views(policy));
-    Check.test("times to wake", () -> wakeUps(probing));
-    Check.done();
+    probing = read(cases.get(cases.size() - 1).path("policy"));
+  }
+
+  @Test
+  void theGoldenRuns() throws Exception {
+    golden(cases);
+  }
+
+  @Test
+  void manyQueries() throws Exception {
+    manyQueries(probing);
+  }
+
+  @Test
+  void whatIsSeenOfOpenQueries() throws Exception {
+    views(policy);
+  }
+
+  @Test
+  void timesToWake() throws Exception {
+    wakeUps(probing);
   }
 }

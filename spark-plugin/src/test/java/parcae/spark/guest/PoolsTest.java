@@ -1,5 +1,7 @@
 package parcae.spark.guest;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -15,26 +17,25 @@ import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import parcae.spark.Check;
 
-/**
- * Pools and priorities under an order, on a real Spark of four cores.
- *
- * <p>Arguments: a policy file; an allocation file with the pools `one` of weight 1, `three` of
- * weight 3, and `floor` of weight 1 and minimum share 2; the setting `spark.parcae.pools`, or "-"
- * for none; whether pools are expected to be kept.
- */
+/** Pools and priorities under an order, on a real Spark of four cores. */
 public final class PoolsTest {
   private static final int CORES = 4;
   private static final int MANY = 1_000;
   private static final int TASKS = 40;
   private static final int WAIT_S = 30;
+  private static final String POOLS = "<allocations><pool name='one'><weight>1</weight></pool>"
+      + "<pool name='three'><schedulingMode>FAIR</schedulingMode><weight>3</weight></pool>"
+      + "<pool name='floor'><minShare>2</minShare></pool></allocations>";
   private static final Map<String, Watch> WATCHES = new HashMap<>();
   private static Guest guest;
   private static JavaSparkContext context;
   private static int numJobs;
-
-  private PoolsTest() {}
 
   /** The plugin. The test keeps its driver side, to set orders directly. */
   public static final class Plugin implements SparkPlugin {
@@ -188,7 +189,8 @@ public final class PoolsTest {
   }
 
   /** Without a grant a priority only lowers a query. */
-  private static void grants() throws Exception {
+  @Test
+  void grants() throws Exception {
     Priority none = new Priority(new SparkConf(false));
     Check.same(
         List.of(none.granted(-3), none.granted(0), none.granted(7)), List.of(-3, 0, 0), "no grant");
@@ -202,7 +204,10 @@ public final class PoolsTest {
     }
   }
 
-  public static void main(String[] args) throws Exception {
+  @ParameterizedTest
+  @CsvSource({"true, '', true", "true, replace, false", "false, '', false"})
+  void poolsAndPrioritiesHold(
+      boolean hasFile, String setting, boolean keepsPools, @TempDir Path folder) throws Exception {
     SparkConf conf = new SparkConf(false)
         .setMaster("local[" + CORES + "]")
         .setAppName("pools")
@@ -210,25 +215,24 @@ public final class PoolsTest {
         .set("spark.driver.host", "127.0.0.1")
         .set("spark.scheduler.mode", "FAIR")
         .set("spark.plugins", Plugin.class.getName())
-        .set("spark.parcae.priority.max", "10")
-        .set("spark.parcae.policy", args[0]);
-    if (!args[1].equals("-")) {
-      conf.set("spark.scheduler.allocation.file", args[1]);
+        .set("spark.parcae.pools", setting)
+        .set("spark.parcae.priority.max", "10");
+    if (hasFile) {
+      Path pools = Files.writeString(folder.resolve("pools.xml"), POOLS);
+      conf.set("spark.scheduler.allocation.file", pools.toString());
     }
-    if (!args[2].equals("-")) {
-      conf.set("spark.parcae.pools", args[2]);
-    }
-    boolean keepsPools = Boolean.parseBoolean(args[3]);
     context = new JavaSparkContext(conf);
-    guest.shutdown(); // the orders are the test's
-    if (keepsPools) {
-      Check.test("pools keep their shares", PoolsTest::sharesHold);
-    } else {
-      Check.test("the order goes before pools", PoolsTest::theOrderGoesFirst);
+    numJobs = 0; // Spark counts jobs in a context
+    try {
+      guest.shutdown(); // the orders are the test's
+      if (keepsPools) {
+        sharesHold();
+      } else {
+        theOrderGoesFirst();
+      }
+      prioritiesHold(keepsPools);
+    } finally {
+      context.stop();
     }
-    Check.test("priorities that are granted", PoolsTest::grants);
-    Check.test("priorities go first", () -> prioritiesHold(keepsPools));
-    context.stop();
-    Check.done();
   }
 }
