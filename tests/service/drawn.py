@@ -138,7 +138,9 @@ class Wire:
         self.sent = bytearray()  # by the client, not delivered yet
         self.unread = bytearray()  # by the client
         self.frames = FrameReader(1 << 31)
+        self.is_half_closed = False  # the client sends no more
         self.is_lost = False
+        self.is_aborted = False
         self._is_closing = False
         self._is_paused = False
         self._most_unread = 1 << 16
@@ -175,7 +177,7 @@ class Wire:
             self._lose()
 
     def abort(self) -> None:
-        self._is_closing = True
+        self.is_aborted = self._is_closing = True
         self._lose()
 
     def _lose(self) -> None:
@@ -186,8 +188,11 @@ class Wire:
     # What the client and the network do.
 
     def deliver(self, most: int) -> bool:
-        """Bring some bytes to the server. Returns whether there were any."""
+        """Bring some bytes, or the end, to the server. Returns whether there were any bytes."""
         if self._is_paused or self._is_closing or not self.sent:
+            if self.is_half_closed and not (self._is_paused or self._is_closing):
+                self.connection.eof_received()
+                self.close()
             return False
         data = bytes(self.sent[:most])
         del self.sent[:most]

@@ -193,19 +193,25 @@ class _Client:
 
     def act(self) -> None:
         """Do one thing."""
-        if self.wire is None or self.wire.is_lost:
+        if self.wire is None:
             self.connect()
             return
         if self.kind != "deaf":
             for message in self.wire.read():
                 self._hear(message)
-        if self.kind == "silent" or len(self.waiting) > 3:
+        if self.wire.is_lost:
+            if self.wire.is_half_closed and self.kind in _HONEST:
+                assert self.wire.is_aborted or not self.waiting, "a reply was lost"
+            self.connect()
+            return
+        if self.kind == "silent" or len(self.waiting) > 3 or self.wire.is_half_closed:
             return
         chance = self.draw.below(20)
         if chance == 0:
             self.wire.abort()
-        elif chance == 1 and self.kind != "deaf":
-            self._say(Bye())
+        elif chance in (1, 3) and self.kind != "deaf":
+            self._say(Bye()) if chance == 1 else self._send_events()
+            self.wire.is_half_closed = True
         elif self.kind in ("pinging", "deaf"):
             for _ in range(20):
                 self._say(Ping(seq=self.seq))
@@ -395,7 +401,7 @@ class _Draw:
                 mirror._settings,
                 now_s=lambda now_s=now_s: now_s[0],  # type: ignore[misc]
             )
-            for now_s[0], name, given, result in mirror.__dict__["log"].calls:
+            for now_s[0], name, given, result in mirror.__dict__.get("log", _Log()).calls:
                 if result == "dropped":
                     break
                 try:

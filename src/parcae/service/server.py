@@ -231,6 +231,7 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Handle no more messages of a client that does not read."""
+        self.transport.pause_reading()
         self._is_stuck = True
         self._stuck_s = self.server.loop.time()
         self._watch()
@@ -239,6 +240,12 @@ class _Connection(asyncio.Protocol):
         """Go on with its messages."""
         self._is_stuck = False
         self._go_on()
+
+    def eof_received(self) -> None:
+        """End the session of a client that has said all, and close once it has its replies."""
+        self._close()
+        if not self._is_busy:
+            self._leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End its work, and its session."""
@@ -256,6 +263,8 @@ class _Connection(asyncio.Protocol):
         """Handle the next message that is complete, unless another one is being handled."""
         if self._is_over or self._is_busy or self._is_stuck:
             return
+        # What comes meanwhile waits, and so does the end of what a client says.
+        self.transport.pause_reading()
         if self._is_stale:
             self._is_stale = False
             self._handle(0, lambda: self._all_framed(self.session.refreshed()), in_turn=True)
@@ -268,7 +277,6 @@ class _Connection(asyncio.Protocol):
         if payload is None:
             self.transport.resume_reading()
             return
-        self.transport.pause_reading()
         in_turn = (
             self.server.service.sharing is not None
             or len(payload) > _LARGE_BYTES
