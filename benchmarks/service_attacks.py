@@ -47,14 +47,15 @@ from parcae.service.protocol import (
 _PROFILED = "q1-sf1"
 
 
-def _job(job_id: str, *stages: StageMessage, name: str = _PROFILED) -> JobMessage:
+def job(job_id: str, *stages: StageMessage, name: str = _PROFILED) -> JobMessage:
+    """A job that comes at time 0."""
     return JobMessage(job_id=job_id, names=(name,), arrival_ms=0, stages=stages)
 
 
 def _chains(num_jobs: int, num_stages: int) -> tuple[JobMessage, ...]:
     """Jobs whose stages run one after another."""
     return tuple(
-        _job(
+        job(
             f"a{n}",
             *[
                 StageMessage(
@@ -120,21 +121,22 @@ def pings(port: int) -> None:
 
 def large_job(port: int) -> None:
     """Jobs of 10,000 stages."""
-    _forever(port, JobArrived(job=_job("a", *(_stage(n) for n in range(10_000)))))
+    _forever(port, JobArrived(job=job("a", *(stage(n) for n in range(10_000)))))
 
 
 def dense_job(port: int) -> None:
     """Jobs of 600 stages, each with all earlier ones as parents."""
-    _forever(port, JobArrived(job=_job("a", *(_stage(n, range(n)) for n in range(600)))))
+    _forever(port, JobArrived(job=job("a", *(stage(n, range(n)) for n in range(600)))))
 
 
-def _stage(number: int, parents: range = range(0)) -> StageMessage:
+def stage(number: int, parents: range = range(0)) -> StageMessage:
+    """A stage with one task more than its number."""
     return StageMessage(stage_id=number, tasks=1 + number, parents=tuple(parents))
 
 
 def many_jobs(port: int) -> None:
     """15,000 jobs in one message."""
-    arrivals = (JobArrived(job=_job(f"a{n}", _stage(n), name="")) for n in range(15_000))
+    arrivals = (JobArrived(job=job(f"a{n}", stage(n), name="")) for n in range(15_000))
     _forever(port, *arrivals)
 
 
@@ -210,11 +212,11 @@ def _of_jobs(port: int, jobs: tuple[JobMessage, ...], for_s: float) -> list[floa
         seq = 2
         while time.monotonic() < end_s:
             number = 10**6 + seq
-            job = _job(f"x{seq}", StageMessage(stage_id=number, tasks=1), name="recurring")
+            one = job(f"x{seq}", StageMessage(stage_id=number, tasks=1), name="recurring")
             task = TasksReported(
-                job_id=job.job_id, stage_id=number, started=1, finished=1, executed_ms=50
+                job_id=one.job_id, stage_id=number, started=1, finished=1, executed_ms=50
             )
-            for event in (JobArrived(job=job), task, JobEnded(job_id=job.job_id)):
+            for event in (JobArrived(job=one), task, JobEnded(job_id=one.job_id)):
                 _timed(client, Events(seq=seq, clock_ms=seq, events=(event,)), took_ms)
                 seq += 1
             time.sleep(0.005)
@@ -223,7 +225,7 @@ def _of_jobs(port: int, jobs: tuple[JobMessage, ...], for_s: float) -> list[floa
 
 def light(port: int, for_s: float) -> list[float]:
     """A client with ten jobs."""
-    return _of_jobs(port, tuple(_job(f"v{n}", _stage(n)) for n in range(10)), for_s)
+    return _of_jobs(port, tuple(job(f"v{n}", stage(n)) for n in range(10)), for_s)
 
 
 def large(port: int, for_s: float) -> list[float]:
@@ -234,7 +236,7 @@ def large(port: int, for_s: float) -> list[float]:
 def new(port: int, for_s: float) -> list[float]:
     """Clients that connect, send their first state and leave: all of it is timed."""
     took_ms = []
-    jobs = tuple(_job(f"v{n}", _stage(n)) for n in range(10))
+    jobs = tuple(job(f"v{n}", stage(n)) for n in range(10))
     end_s = time.monotonic() + for_s
     while time.monotonic() < end_s:
         start_s = time.perf_counter()
@@ -275,19 +277,39 @@ class Row:
     longest: float
 
 
+@dataclass(frozen=True)
+class Served:
+    """A service that runs, its ports and its process."""
+
+    port: int
+    admin_port: int
+    process: subprocess.Popen[str]
+
+    @property
+    def resident_mb(self) -> float:
+        """The memory of the process."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
 @contextlib.contextmanager
-def _served(scope: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """The port of a service with everything that watches, and its process."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+def served(folder: Path, *more: str, before: Callable[[], None] | None = None) -> Iterator[Served]:
+    """A service with everything that watches.
+
+    It records and learns in the folder, and logs to `folder / "log"`; `before` it starts, its
+    process calls a function.
+    """
+    with (folder / "log").open("w") as log:
         command = [sys.executable, "-m", "parcae.cli.main", "serve", "--policy", "parcae"]
         command += ["--workload", "tpch", "--port", "0", "--admin-port", "0", "--json"]
         command += ["--record", str(folder / "records"), "--learned", str(folder / "learned.json")]
-        command += ["--scope", scope]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [*command, *more], stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=before
+        )
         assert process.stdout is not None
         try:
-            yield int(json.loads(process.stdout.readline())["port"]), process
+            ready = json.loads(process.stdout.readline())
+            yield Served(ready["port"], ready["admin_port"], process)
         finally:
             start_s = time.monotonic()
             process.send_signal(signal.SIGTERM)
@@ -300,24 +322,24 @@ def _served(scope: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
                 print("did not end within 60 s", file=sys.stderr)
 
 
-def _resident_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
-
-
 def measure(scope: str, attacks: list[str], victims: list[str], for_s: float) -> Iterator[Row]:
     """Measure the clients beside every attack, and without any."""
-    with _served(scope) as (port, process):
+    with (
+        tempfile.TemporaryDirectory() as name,
+        served(Path(name), "--scope", scope) as service,
+    ):
         for attack in (None, *(one for one in _ATTACKS if one.__name__ in attacks)):
             attacker = None
             if attack is not None:
-                attacker = multiprocessing.get_context("spawn").Process(target=attack, args=(port,))
+                attacker = multiprocessing.get_context("spawn").Process(
+                    target=attack, args=(service.port,)
+                )
                 attacker.start()
                 time.sleep(4.0)  # it starts Python and makes its messages
             for victim in _VICTIMS:
                 if victim.__name__ not in victims:
                     continue
-                took_ms = np.array(victim(port, for_s))
+                took_ms = np.array(victim(service.port, for_s))
                 p50, p99 = np.percentile(took_ms, (50, 99)).tolist()
                 name = (attack.__doc__ or "").rstrip(".") if attack is not None else "none"
                 yield Row(
@@ -326,7 +348,7 @@ def measure(scope: str, attacks: list[str], victims: list[str], for_s: float) ->
             if attacker is not None:
                 attacker.kill()
                 attacker.join()
-            print(f"resident: {_resident_mb(process.pid):.0f} MB", file=sys.stderr)
+            print(f"resident: {service.resident_mb:.0f} MB", file=sys.stderr)
 
 
 def main() -> None:

@@ -194,7 +194,8 @@ def test_without_an_order_jobs_are_served_first_come() -> None:
 def _shares(cores: Cores, num_cores: int) -> list[int]:
     """Return the cores of every job in the system if the given number is shared out."""
     shares = np.zeros(4, np.int64)
-    share_out_cores(cores.state, num_cores, shares, np.zeros(16, np.int64))
+    tables = np.zeros(16, np.int64), np.zeros(4, np.int64)
+    share_out_cores(cores.state, num_cores, shares, *tables)
     return shares[: cores.state.now.num_jobs[0]].tolist()
 
 

@@ -62,6 +62,7 @@ def job_of(
     name: str = "",
     is_open: bool = False,
     arrival_ms: int = 0,
+    first: int = 0,
 ) -> JobMessage:
     """A job from (number of tasks, parents) for each stage."""
     names = (name,) if name else ()
@@ -70,7 +71,7 @@ def job_of(
         names=names,
         arrival_ms=arrival_ms,
         is_open=is_open,
-        stages=stages_of(*stages),
+        stages=stages_of(*stages, first=first),
     )
 
 

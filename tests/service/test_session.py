@@ -194,6 +194,20 @@ def test_contradictory_events_never_break_the_service_or_disturb_another(is_shar
     assert service.counts.fallbacks == 0
 
 
+def test_many_stages_must_not_be_listed_before_their_parents() -> None:
+    """Their work would be summed up as often as there are stages, at every event of theirs."""
+    forward = [(1, (n - 1,) if n else ()) for n in range(2_000)]
+    backward = [(1, (n + 1,) if n < 1_999 else ()) for n in range(2_000)]
+    client = Speaker(service_of())
+    assert isinstance(client.state(4, job_of("a", *forward)), OrdersMessage)
+    assert isinstance(client.state(4, job_of("a", *backward[-700:], first=1_300)), OrdersMessage)
+    refusal = client.state(4, job_of("a", *backward))
+    assert isinstance(refusal, Error)
+    assert refusal.message == (
+        "job a: along a path 1999 of its 2000 stages are listed before a parent; list parents first"
+    )
+
+
 def test_numbers_and_clocks_must_rise() -> None:
     client = Speaker(service_of())
     client.state(2, clock_ms=100)
@@ -497,7 +511,7 @@ def test_the_warm_up_loads_what_watchers_new_cores_and_full_tables_need(
 
     is_shared = scope is Scope.CLUSTER
     loaded = (
-        (tables, "refresh_contender"),
+        (tables, "refresh_contenders"),
         (board, "correction"),
         (sharing, "share_out_cores") if is_shared else (live_tables, "resize"),
     )

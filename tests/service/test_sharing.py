@@ -9,21 +9,23 @@ import pytest
 from parcae.base.errors import ConfigError
 from parcae.cluster.kernels.serving import share_out_cores
 from parcae.policies.orders.kernels import OrderKind
-from parcae.service import sharing
+from parcae.service import session, sharing
 from parcae.service.admin import Board
 from parcae.service.mirror import Mirror
 from parcae.service.policies import TimedPlan
 from parcae.service.protocol import (
     Bye,
     Error,
+    Events,
     JobArrived,
     JobEnded,
     JobOrder,
     OrdersMessage,
     StageMessage,
     StageOrder,
+    StateMessage,
 )
-from parcae.service.session import Service, Watcher, meaning_of
+from parcae.service.session import Service, Watcher, _Parts, meaning_of
 from parcae.service.sharing import Sharing
 from tests.service.speaking import (
     Speaker,
@@ -257,3 +259,48 @@ def test_a_job_of_an_application_that_connects_again_has_no_estimate_under_fair(
     board.estimate(board.jobs_to_play())
     estimates = [(job["job_id"], job["fair_s"]) for job in board.snapshot()["ended"]]
     assert estimates == [("x", 99.0), ("old", None), ("new", 2.0)]
+
+
+def test_parts_of_a_request_are_as_large_as_their_time_allows() -> None:
+    jobs = tuple(job_of(f"j{n}", *((1, ()),) * (n + 1), arrival_ms=60 - n) for n in range(60))
+    parts = _Parts(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
+    taken: list[str] = []
+    sizes = []
+    while not parts.is_over:
+        part = parts.take()
+        assert isinstance(part, Events if taken else StateMessage)
+        more = (
+            [job.job_id for job in part.jobs]
+            if isinstance(part, StateMessage)
+            else [event.job.job_id for event in part.events if isinstance(event, JobArrived)]
+        )
+        taken += more
+        sizes.append(len(more))
+        parts.took(1.0)
+    assert taken == [f"j{n}" for n in reversed(range(60))]
+    assert sizes[0] > 1
+    assert set(sizes[4:]) == {1}
+
+
+def test_who_leaves_is_dropped_in_parts_between_which_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = _service(cores=12)
+    leaving, other = (Speaker(service, name) for name in ("leaving", "other"))
+    leaving.state(4, *(job_of(f"j{n}", (1, ())) for n in range(700)))
+    left: list[int] = []
+    is_on = [True]
+
+    def go_on() -> None:
+        if is_on.pop():
+            left.append(len(service.mirrors[""].jobs))
+            orders = other.state(4, job_of("x", (1, ())))
+            assert isinstance(orders, OrdersMessage)
+            assert [job.job_id for job in orders.jobs] == ["x"]
+            other.state(4)
+        is_on.append(True)
+
+    monkeypatch.setattr(session, "make_way", lambda: go_on() if is_on else None)
+    leaving.wire.session.close()
+    assert left[:3] == [700, 400, 100]
+    assert not service.mirrors[""].jobs

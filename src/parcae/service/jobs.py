@@ -21,7 +21,7 @@ from parcae.base.errors import ProtocolError
 from parcae.cluster.state import NO_PROFILE, STAGE_SPEC
 from parcae.service.learned import LearnedDurations, OwnDurations
 from parcae.service.protocol import Code, JobMessage, StageMessage
-from parcae.service.turns import make_way
+from parcae.service.turns import make_way, paced
 from parcae.simulation.tables import spec_rows
 from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, children_of, longest_paths, spark_roots, topological_order
@@ -34,6 +34,8 @@ ASSUMED_TASK_MS = 1_000.0
 LEFT_SHARE = 0.25
 #: Longest mean duration of a task that is accepted, in ms: 115 days.
 LONGEST_TASK_MS = 10**10
+#: Most steps that it may take to sum up the work of a job.
+_MOST_STEPS = 1_000_000
 #: Most tasks of a stage, known or estimated.
 _MOST_TASKS = 10_000_000
 #: A job exceeds its estimate if its known work is more than this many times the estimate.
@@ -80,7 +82,7 @@ def parents_by_index(
         raise ProtocolError(
             Code.DUPLICATE_STAGE, f"job {job_id}: two of its stages have the same stage_id"
         )
-    for stage in stages:
+    for stage in paced(stages):
         where = f"job {job_id}, stage {stage.stage_id}"
         missing = [parent for parent in stage.parents if parent not in index]
         if missing:
@@ -114,7 +116,25 @@ def checked_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
             Code.BAD_JOB,
             f"job {job_id}: the stages at positions {stuck[:20]} form or follow a cycle",
         )
+    if any(above and above[-1] > place for place, above in enumerate(parents)):
+        _check_listing(job_id, parents, order)
     return order
+
+
+def _check_listing(job_id: str, parents: Sequence[tuple[int, ...]], order: list[int]) -> None:
+    """Refuse a job whose work would take long to sum up: it is done from the last stage to the
+    first, as often as a path goes back in the list.
+    """
+    backward = [0] * len(order)
+    for place in order:
+        steps = (backward[parent] + (parent > place) for parent in parents[place])
+        backward[place] = max(steps, default=0)
+    if max(backward) * (len(order) + sum(map(len, parents))) > _MOST_STEPS:
+        raise ProtocolError(
+            Code.TOO_LARGE,
+            f"job {job_id}: along a path {max(backward)} of its {len(order)} stages are listed "
+            "before a parent; list parents first",
+        )
 
 
 class DurationModel:
@@ -193,6 +213,7 @@ class DurationModel:
         """Make the table rows of a job."""
         parents = parents_by_index(job.job_id, [stage.stage_id for stage in job.stages], job.stages)
         order = checked_order(job.job_id, parents)
+        make_way()
         roots = spark_roots(parents)
         shape = tuple(
             (stage.tasks, of_stage) for stage, of_stage in zip(job.stages, parents, strict=True)
@@ -211,6 +232,7 @@ class DurationModel:
         if profile == NO_PROFILE and recurring.rows:
             assert self.workload is not None
             profile = usual_row(self.workload, recurring.rows)
+        make_way()
         children = children_of(parents)
         # The hidden stage of an open job becomes stage 0, so all indices of the job move up by one.
         num_hidden = int(job.is_open)
@@ -303,8 +325,7 @@ def _with_stages(name: str, stages: Sequence[StageMessage]) -> str:
     """A key for the jobs of a name with the same DAG and, within a power of 2, as many tasks."""
     position = {stage.stage_id: index for index, stage in enumerate(stages)}
     digest = hashlib.sha256()
-    for stage in stages:
-        make_way()  # a stage may have thousands of parents
+    for stage in paced(stages):  # a stage may have thousands of parents
         parents = sorted(position.get(parent, -1) for parent in stage.parents)
         digest.update(repr((stage.tasks.bit_length(), parents)).encode())
     return f"{name} [{digest.hexdigest()[:8]}]"

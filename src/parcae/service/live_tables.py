@@ -9,7 +9,6 @@ the client has listed for a job.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -127,7 +126,8 @@ class LiveTables:
         self._settings = settings
         self.jobs: dict[tuple[str, str], LiveJob] = {}
         self.by_row: dict[int, LiveJob] = {}
-        # By application; emptied when the orders may have changed.
+        self.own: dict[str, dict[str, LiveJob]] = {}  # by application, in order of arrival
+        # By application; a new one when the orders may have changed.
         self._cached_orders: dict[str, OrdersMessage] = {}
         self._measured: ClusterState | None = None  # the state that `_num_bytes` is of
         self._num_bytes = 0
@@ -141,7 +141,9 @@ class LiveTables:
         state.now["clock_ms"][0] = state.now["accounted_ms"][0] = clock_ms
         self.jobs.clear()
         self.by_row.clear()
-        self._cached_orders.clear()
+        self.own.clear()
+        self._gone = list[int]()  # rows of jobs that went without a trace
+        self._cached_orders = {}
         self._reveals: deque[int] = deque()
         self._use(state)
         self.planning = Planning(self._policy_for, num_cores, room_of(state))
@@ -218,11 +220,10 @@ class LiveTables:
         if not room.covers(Room(num_jobs + jobs, num_stages + stages, num_edges + edges)):
             self._repack(Room(jobs, stages, edges), job)
 
-    def _repack(
-        self, more: Room, job: LiveJob | None = None, dropped: Collection[int] = ()
-    ) -> None:
+    def _repack(self, more: Room, job: LiveJob | None = None) -> None:
         """Release the rows of ended jobs and make room for more; half of the tables stays free."""
-        kept = kept_jobs(self.state, self._runs(), dropped)
+        kept = kept_jobs(self.state, self._runs(), self._gone)
+        self._gone.clear()
         # An open job gets as many free rows behind its stages as it has stages, plus two.
         open_rows = [row for row, live in self.by_row.items() if live.is_open]
         counts = self._job["num_stages"][kept]

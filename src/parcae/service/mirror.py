@@ -12,9 +12,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.base.errors import ProtocolError
 from parcae.base.texts import MS_PER_S
@@ -23,6 +25,7 @@ from parcae.cluster.kernels.cores import (
     complete_stage,
     note_stall,
     reveal_stage,
+    reveal_stages,
     set_counts,
 )
 from parcae.cluster.kernels.serving import (
@@ -31,7 +34,6 @@ from parcae.cluster.kernels.serving import (
     hide_stage,
     job_ended,
     rerun_tasks,
-    reveal_stages,
     stages_added,
     tasks_ended,
     tasks_started,
@@ -68,7 +70,7 @@ from parcae.service.protocol import (
     TasksReported,
 )
 from parcae.service.tables import Room, with_more_cores
-from parcae.service.turns import make_way
+from parcae.service.turns import paced
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
@@ -83,6 +85,8 @@ _MANY_TASKS = 1_000
 #: What a job, a stage and an edge take up beside the tables, and what an ended job does, in bytes.
 _BYTES = Room(4_000, 1_000, 100)
 _BYTES_ENDED = 600
+#: If jobs went without a trace that are more than one in so many of the others, rows are released.
+_MANY_GONE = 4
 #: Number of ended jobs per application that are remembered: late events of them are ignored.
 _REMEMBERED = 4_096
 #: What is known of the jobs of a message that is about to be taken, by their identity.
@@ -135,8 +139,7 @@ class Mirror(LiveTables):
             else (event.job for event in message.events if isinstance(event, JobArrived))
         )
         prepared: Prepared = {}
-        for job in jobs:
-            make_way()
+        for job in paced(jobs):
             with contextlib.suppress(ProtocolError):  # it will be refused when it arrives
                 prepared[id(job)] = self._looked_up(application, job)
         return prepared
@@ -146,9 +149,17 @@ class Mirror(LiveTables):
         return recurring, self._duration_model.rows(job, recurring)
 
     def take_state(
-        self, application: str, message: StateMessage, prepared: Prepared | None = None
+        self,
+        application: str,
+        message: StateMessage,
+        prepared: Prepared | None = None,
+        *,
+        is_whole: bool = True,
     ) -> None:
-        """Replace everything about the application by the contents of the message."""
+        """Replace everything about the application by the contents of the message.
+
+        Without `is_whole` more is to come before the next plan, unless another application has one.
+        """
         self._prepared = prepared or {}
         self.forget(application)
         if self._settings.num_cores is not None and self._clocks:
@@ -162,18 +173,26 @@ class Mirror(LiveTables):
         if self._settings.num_cores is None:
             self._begin(max(1, message.cores), message.clock_ms)
         self.counts.states += 1
-        self._cached_orders.clear()
+        self._cached_orders = {}
         # Rows must be in order of arrival: policies break ties by it.
-        for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
-            make_way()
+        for job in paced(sorted(message.jobs, key=lambda one: one.arrival_ms)):
             self._job_arrived(application, job)
         self._now["is_plan_due"][0] = 1
-        self.settle()
+        if is_whole:
+            self.settle()
 
     def take_events(
-        self, application: str, message: Events, prepared: Prepared | None = None
+        self,
+        application: str,
+        message: Events,
+        prepared: Prepared | None = None,
+        *,
+        is_whole: bool = True,
     ) -> None:
-        """Apply the events of a message in order, then plan if a plan is due."""
+        """Apply the events of a message in order, then plan if a plan is due.
+
+        Without `is_whole` more is to come before the next plan, unless another application has one.
+        """
         self._prepared = prepared or {}
         last_ms = self._clocks.get(application, 0)
         if message.clock_ms < last_ms:
@@ -184,8 +203,7 @@ class Mirror(LiveTables):
         self._set_clock(application)
         if message.cores is not None and self._settings.num_cores is None:
             self._resize(max(1, message.cores))
-        for position, event in enumerate(message.events):
-            make_way()
+        for position, event in enumerate(paced(message.events)):
             try:
                 self._fire(application, event)
             except ProtocolError as error:
@@ -196,26 +214,29 @@ class Mirror(LiveTables):
             reveal_stage(self.state, self._reveals.popleft())
         elif not message.events or not self._settings.follows_simulator:
             self._wake()
-        self.settle()
+        if is_whole:
+            self.settle()
+
+    def drop(self, application: str, most: int | None = None) -> bool:
+        """Remove jobs of the application without a trace. Returns whether all are gone."""
+        self._derive_all()  # a message that was refused has not done it
+        gone = list(islice(self.own.get(application, {}).values(), most))
+        for job in paced(gone):
+            job_ended(self.state, job.row)
+            self._take_out(job)
+            self._gone.append(job.row)
+        return most is None or len(gone) < most
 
     def forget(self, application: str) -> None:
-        """Remove the application's jobs without a trace; the caller must `settle` afterwards."""
-        self._derive_all()  # a message that was refused has not done it
+        """Forget the application and its jobs; the caller must `settle` afterwards."""
+        self.drop(application)
         tables = (self._cached_orders, self._ended, self._clocks, self._offsets, self._used)
         for table in cast("tuple[dict[str, Any], ...]", tables):
             table.pop(application, None)
-        gone = [job for job in self.jobs.values() if job.application == application]
-        if not gone:
-            return
-        rows = [job.row for job in gone]
-        for job in gone:
-            make_way()
-            job_ended(self.state, job.row)
-            del self.jobs[job.key], self.by_row[job.row]
-        if self.jobs:
-            self._repack(Room(0, 0, 0), dropped=rows)
-        else:
+        if not self.jobs and self._gone:
             self._begin(self.num_cores, self.clock_ms)
+        elif _MANY_GONE * len(self._gone) > len(self.jobs):  # of few, rows are released later
+            self._repack(Room(0, 0, 0))
 
     def bytes_of(self, application: str) -> int:
         """What an application takes up in memory, about; of tables that it shares, its rows."""
@@ -249,7 +270,7 @@ class Mirror(LiveTables):
             elif lag_ms > _MOST_SKEW_MS or excess_ms > 0:
                 change_ms = lag_ms if lag_ms > 0 else -excess_ms
                 self._offsets[application] = self._offset_of(application) + change_ms
-                self._cached_orders.clear()
+                self._cached_orders = {}
                 clock_ms += change_ms
         self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
         self._heard_s = now_s
@@ -258,7 +279,7 @@ class Mirror(LiveTables):
         """Make a plan due if the wake-up time of the policy has come."""
         wake_ms = int(self._now["wake_ms"][0])
         if wake_ms != NOT_YET and self.clock_ms >= max(wake_ms, self._planned_ms + 1):
-            self._cached_orders.clear()
+            self._cached_orders = {}
             self._now["wake_ms"][0] = NOT_YET
             self._now["is_plan_due"][0] = 1
 
@@ -271,7 +292,7 @@ class Mirror(LiveTables):
         self.counts.events += 1
         # Reports of tasks alone do not change orders.
         if not isinstance(event, TasksReported):
-            self._cached_orders.clear()
+            self._cached_orders = {}
         if isinstance(event, JobArrived):
             self._job_arrived(application, event.job)
             return
@@ -307,9 +328,9 @@ class Mirror(LiveTables):
         job_id = message.job_id
         if (application, job_id) in self.jobs or job_id in self._ended.get(application, ()):
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {job_id} has arrived before")
-        self._claim(application, 1, message.stages)
         prepared = self._prepared.pop(id(message), None)
         recurring, rows = prepared or self._looked_up(application, message)
+        self._claim(application, Room(1, len(message.stages), len(rows.children)))
         count = len(rows.specs)
         # An open job gets as many free rows as it has stages, plus two, for stages to come.
         spare = count + 2 if message.is_open else 0
@@ -330,21 +351,27 @@ class Mirror(LiveTables):
             rows.parents,
         )
         self.jobs[job.key] = self.by_row[job.row] = job
+        self.own.setdefault(application, {})[job_id] = job
         # The stages without parents are runnable, or wait for their turn.
         start = int(self._job["stage_start"][job.row])
         if job.is_open:
             hide_stage(self.state, start)
         self._reveals.extend(start + root for root in rows.roots)
         if not self._settings.follows_simulator:
-            reveal_stages(self.state, np.array(self._reveals, np.int64))
+            reveal_stages(self.state, job.row, np.array(self._reveals, np.int64))
             self._reveals.clear()
         self._catch_up(job, [message.stages[position] for position in rows.order])
 
-    def _claim(self, application: str, num_jobs: int, stages: tuple[StageMessage, ...]) -> None:
-        """Count more jobs and stages of an application, unless they are too many."""
-        num_edges = sum(len(set(stage.parents)) for stage in stages)
+    def _take_out(self, job: LiveJob) -> None:
+        """Remove a job from those in the system."""
+        del self.jobs[job.key], self.by_row[job.row], self.own[job.application][job.job_id]
+        if not self.own[job.application]:
+            del self.own[job.application]
+
+    def _claim(self, application: str, more: Room) -> None:
+        """Count more jobs, stages and edges of an application, unless they are too many."""
         before = self._used.get(application, Room(0, 0, 0))
-        used = Room(before.jobs + num_jobs, before.stages + len(stages), before.edges + num_edges)
+        used = Room(*map(sum, zip(before, more, strict=True)))
         num_applications = max(1, len(self._clocks))
         others = [one for name, one in self._used.items() if name != application]
         total = Room(*map(sum, zip(used, *others, strict=True)))
@@ -362,8 +389,9 @@ class Mirror(LiveTables):
     def _catch_up(self, job: LiveJob, stages: Iterable[StageMessage]) -> None:
         """Apply the progress that new stages already had when they were reported."""
         for stage in stages:
-            if stage.started or stage.is_ended:
-                job.is_seen_whole = False
+            if not (stage.started or stage.is_ended):
+                continue
+            job.is_seen_whole = False
             position = job.positions[stage.stage_id]
             if job.key not in self.jobs:
                 return  # the stages before completed the job
@@ -444,7 +472,7 @@ class Mirror(LiveTables):
 
     def _complete(self, job: LiveJob, position: int) -> None:
         """End a stage whose tasks have all finished, and the job if it was the last stage."""
-        self._cached_orders.clear()
+        self._cached_orders = {}
         job.ended.add(position)
         complete_stage(self.state, self.stage_row(job, position))
         if self._job["completion_ms"][job.row] != NOT_YET:
@@ -504,7 +532,6 @@ class Mirror(LiveTables):
         self._derive(job)
 
     def _stages_added(self, job: LiveJob, stages: tuple[StageMessage, ...]) -> None:
-        self._claim(job.application, 0, stages)
         num_old = len(job.stage_ids)
         ids = [*job.stage_ids, *(stage.stage_id for stage in stages)]
         if len(ids) > MOST_STAGES:  # `state` could not hold the job
@@ -513,6 +540,8 @@ class Mirror(LiveTables):
                 f"job {job.job_id} has {len(ids)} stages; at most {MOST_STAGES} are scheduled",
             )
         parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
+        num_edges = sum(map(len, parents[num_old:]))
+        self._claim(job.application, Room(0, len(stages), num_edges))
         # New stages, parents before children.
         new = [place for place in checked_order(job.job_id, parents) if place >= num_old]
         task_ms = self._duration_model.durations(job.recurring, stages, num_old)
@@ -532,10 +561,12 @@ class Mirror(LiveTables):
         for run in self._runs():
             stages_added(self.state, run, job.row, self.stage_row(job, num_old), hidden)
         # New stages whose parents have all ended are runnable at once.
-        for place in new:
-            row = self.stage_row(job, place)
-            if self._stage["num_parents_unfinished"][row] == 0:
-                reveal_stage(self.state, row)
+        free = [
+            row
+            for place in new
+            if not self._stage["num_parents_unfinished"][row := self.stage_row(job, place)]
+        ]
+        reveal_stages(self.state, job.row, np.array(free, np.int64))
         self._catch_up(job, [stages[place - num_old] for place in new])
 
     def _add_children(self, row: int, new: list[int]) -> None:
@@ -585,7 +616,7 @@ class Mirror(LiveTables):
 
     def _remove(self, job: LiveJob, *, is_failed: bool = False) -> None:
         """Remove an ended job and report it; its rows are released with the next repacking."""
-        del self.jobs[job.key], self.by_row[job.row]
+        self._take_out(job)
         used = self._used[job.application]
         self._used[job.application] = Room(
             used.jobs - 1,
@@ -616,7 +647,7 @@ class Mirror(LiveTables):
         """Plan now, whether a plan is due or not."""
         plan = self.planning.plan(self.state)
         self._planned_ms = self.clock_ms
-        self._cached_orders.clear()
+        self._cached_orders = {}
         self.counts.plans += 1
         self.counts.fallbacks += plan.is_fallback
         if self._on_plan is not None:
@@ -644,14 +675,11 @@ class Mirror(LiveTables):
 
     def jobs_of(self, application: str) -> list[LiveJob]:
         """The jobs of an application in the system, in order of arrival."""
-        active = self.state.active[: self.num_jobs].tolist()
-        return [job for row in active if (job := self.by_row[row]).application == application]
+        return list(self.own.get(application, {}).values())
 
     def orders(self, application: str) -> OrdersMessage:
         """The standing order of an application's jobs."""
-        if application not in self._cached_orders:
-            self._cached_orders[application] = self._fresh_orders(application)
-        return self._cached_orders[application]
+        return self.drafted(application)()
 
     def stages_of(self, application: str) -> dict[str, list[int]]:
         """By job id, the ids of the stages that have not ended."""
@@ -662,42 +690,71 @@ class Mirror(LiveTables):
             for job in self.jobs_of(application)
         }
 
-    def _fresh_orders(self, application: str) -> OrdersMessage:
-        jobs = self.jobs_of(application)
-        orders = []
-        for job in jobs:
-            make_way()
-            orders.append(self.order_of(job.row))
-        tiers = self._job_order["tier"][self.state.active[: self.num_jobs]]
-        return OrdersMessage(
-            seq=None,
-            jobs=tuple(orders),
-            stages=tuple(self._stage_orders(jobs)),
-            other_tier=_finite(tiers.max()) if len(tiers) else 0.0,
-            wake_ms=self.on_clock_of(application, self.wake_ms),
-        )
+    def drafted(self, application: str) -> Callable[[], OrdersMessage]:
+        """The standing order of an application's jobs as it is now, to be worded later.
 
-    def _stage_orders(self, jobs: Iterable[LiveJob]) -> Iterable[StageOrder]:
-        """Orders of the stages that have not ended and differ from the default."""
-        orders = np.asarray(self.state.stage_orders)[: int(self._now["num_stages"][0])]
-        is_set = (orders["tier"] != 0.0) | (orders["rank"] != 0.0) | (orders["limit"] != UNLIMITED)
-        rows = np.flatnonzero(is_set)
-        columns = (orders[name][rows].tolist() for name in ("tier", "rank", "limit"))
-        order_at = dict(zip(rows.tolist(), zip(*columns, strict=True), strict=True))
-        for job in jobs if order_at else ():
-            make_way()
-            for row, (stage_id, position) in enumerate(
-                job.positions.items(), self.stage_row(job, 0)
-            ):
-                if row in order_at and position not in job.ended:
-                    tier, rank, limit = order_at[row]
-                    yield StageOrder(
-                        job_id=job.job_id,
-                        stage_id=stage_id,
+        To word it takes long, and meanwhile others may change the mirror.
+        """
+        cache = self._cached_orders
+        if application in cache:
+            cached = cache[application]
+            return lambda: cached
+        jobs = self.jobs_of(application)
+        ids = [job.stage_ids for job in jobs]
+        rows = np.array([job.row for job in jobs], np.int64)
+        of_jobs = [self._job_order[name][rows] for name in ("tier", "weight", "limit")]
+        of_stages = self._set_stages(jobs, rows)
+        tiers = self._job_order["tier"][self.state.active[: self.num_jobs]]
+        other_tier = _finite(tiers.max()) if len(tiers) else 0.0
+        wake_ms = self.on_clock_of(application, self.wake_ms)
+
+        def worded() -> OrdersMessage:
+            columns = zip(jobs, *(column.tolist() for column in of_jobs), strict=True)
+            cache[application] = orders = OrdersMessage(
+                seq=None,
+                jobs=tuple(
+                    JobOrder(
+                        job_id=job.job_id, tier=_finite(tier), weight=weight, limit=_limit(limit)
+                    )
+                    for job, tier, weight, limit in paced(columns)
+                ),
+                stages=tuple(
+                    StageOrder(
+                        job_id=jobs[at].job_id,
+                        stage_id=ids[at][position],
                         tier=_finite(tier),
                         rank=_finite(rank),
                         limit=_limit(limit),
                     )
+                    for at, position, tier, rank, limit in paced(of_stages)
+                ),
+                other_tier=other_tier,
+                wake_ms=wake_ms,
+            )
+            return orders
+
+        return worded
+
+    def _set_stages(
+        self, jobs: list[LiveJob], rows: npt.NDArray[np.int64]
+    ) -> list[tuple[int, int, float, float, int]]:
+        """Of the stages of jobs that have not ended and whose order differs from the default: which
+        job and position, and the order.
+        """
+        orders = np.asarray(self.state.stage_orders)[: int(self._now["num_stages"][0])]
+        is_set = (orders["tier"] != 0.0) | (orders["rank"] != 0.0) | (orders["limit"] != UNLIMITED)
+        found = np.flatnonzero(is_set)
+        if not len(found) or not jobs:
+            return []
+        # Behind an open job there are rows of no stage.
+        first = self._job["stage_start"][rows]
+        at = np.maximum(0, np.searchsorted(first, found, "right") - 1)
+        position = found - first[at] - np.array([job.num_hidden for job in jobs])[at]
+        is_own = (position >= 0) & (position < np.array([len(job.stage_ids) for job in jobs])[at])
+        found, at, position = found[is_own], at[is_own], position[is_own]
+        columns = (orders[name][found] for name in ("tier", "rank", "limit"))
+        each = zip(*(column.tolist() for column in (at, position, *columns)), strict=True)
+        return [one for one in each if one[1] not in jobs[one[0]].ended]
 
 
 def _finite(value: Any) -> float:

@@ -489,8 +489,8 @@ def decode_server_message(payload: bytes) -> ServerMessage:
         raise _refused(error) from None
 
 
-def encode(message: ClientMessage | ServerMessage) -> bytes:
-    """The message as UTF-8 JSON."""
+def encode(message: ClientMessage | ServerMessage | JobMessage | Event) -> bytes:
+    """The message, or a part of it, as UTF-8 JSON."""
     return message.__pydantic_serializer__.to_json(message)
 
 

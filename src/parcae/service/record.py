@@ -36,7 +36,7 @@ from parcae.service.protocol import (
     encode,
 )
 from parcae.service.session import Service, Session, Watcher
-from parcae.service.turns import make_way
+from parcae.service.turns import paced
 from parcae.workloads.durations import MOST_EXECUTORS
 
 _LOG = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Recorder(Watcher):
                     _LOG.warning("the recording in %s goes on", self._folder)
         if isinstance(message, StateMessage | Events):
             self._write_learned(session, message)
-        self._write(session, b'"from":"client","message":' + encode(message))
+        self._write(session, b'"from":"client","message":' + _encoded(message))
 
     def sent(self, session: Session, message: ServerMessage) -> None:
         """Write a message of the service."""
@@ -177,8 +177,7 @@ class Recorder(Watcher):
         )
         model = session.service.duration_model
         new = dict[str, None]()
-        for job in jobs:
-            make_way()
+        for job in paced(jobs):
             recurring = model.look_up(session.application, job.names, job.stages)
             if recurring.is_learned:
                 new |= dict.fromkeys(key for key in recurring.keys if key not in file.known)
@@ -196,6 +195,17 @@ class Recorder(Watcher):
     def _finish(file: _File) -> None:
         file.stream.close()
         file.path.with_name(file.path.name + PART).rename(file.path)
+
+
+def _encoded(message: ClientMessage) -> bytes:
+    """The message as JSON; in a large one, others go on between its parts."""
+    if not isinstance(message, StateMessage | Events):
+        return encode(message)
+    name, parts = (
+        ("jobs", message.jobs) if isinstance(message, StateMessage) else ("events", message.events)
+    )
+    head = encode(message.model_copy(update={name: ()})).removesuffix(b"]}")
+    return head + b",".join(map(encode, paced(parts))) + b"]}"
 
 
 def _write_whole(stream: BinaryIO, line: bytes) -> None:

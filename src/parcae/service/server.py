@@ -68,7 +68,7 @@ _OUT_OF_FILES_S = 0.1
 _OTHER_FILES = 32
 #: How long clients have to read why the service ends, in s.
 _FAREWELL_S = 0.5
-_BACKLOG = 512
+_BACKLOG = 4_096
 #: Shortest time between two looks at how long a client was silent, in s.
 _LEAST_S = 0.02
 #: Lines a kind and address, and in all, that the log gets in so many seconds.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import NamedTuple
@@ -47,12 +47,14 @@ from parcae.service.protocol import (
     proof_mac,
 )
 from parcae.service.sharing import Sharing
-from parcae.service.turns import make_way, whole
+from parcae.service.turns import make_way, paced, whole
 
 #: How far the clock of an application may be ahead of the service's own.
 _MOST_AHEAD_MS = 24 * MS_PER_HOUR
-#: Events and stages of a request, or of a part of it, that a shared cluster takes at once.
+#: Events and stages of a request that a shared cluster takes at once, at most.
 _MOST_IN_PART = 300
+#: How long it should take to do so, in s.
+_PART_S = 2e-3
 
 
 class JobMeaning(NamedTuple):
@@ -83,15 +85,18 @@ class Meaning:
 
 def meaning_of(orders: OrdersMessage) -> Meaning:
     """What the orders mean: tiers and ranks are replaced by their places, the smallest first."""
-    tier_of = {job.job_id: job.tier for job in orders.jobs}
-    tiers = [tier_of.get(one.job_id, orders.other_tier) + one.tier for one in orders.stages]
+    tier_of = {job.job_id: job.tier for job in paced(orders.jobs)}
+    tiers = [tier_of.get(one.job_id, orders.other_tier) + one.tier for one in paced(orders.stages)]
     place = _places([orders.other_tier, *tier_of.values(), *tiers])
     rank = _places([0.0, *(stage.rank for stage in orders.stages)])
     return Meaning(
-        {job.job_id: JobMeaning(place[job.tier], job.weight, job.limit) for job in orders.jobs},
+        {
+            job.job_id: JobMeaning(place[job.tier], job.weight, job.limit)
+            for job in paced(orders.jobs)
+        },
         {
             (stage.job_id, stage.stage_id): StageMeaning(place[tier], rank[stage.rank], stage.limit)
-            for stage, tier in zip(orders.stages, tiers, strict=True)
+            for stage, tier in paced(zip(orders.stages, tiers, strict=True))
         },
         place[orders.other_tier],
         orders.executors,
@@ -219,8 +224,7 @@ class Service:
 
     def enter(self, session: Session) -> None:
         """Register an opened session for its application; an older session of it is closed."""
-        older = self.sessions.get(session.application)
-        if older is not None:
+        while (older := self.sessions.get(session.application)) is not None:
             older.dismiss(Code.REPLACED, "a newer connection of this application replaced this one")
         self.sessions[session.application] = session
         self.tell(lambda watcher: watcher.opened(session))
@@ -229,24 +233,30 @@ class Service:
         """Remove a closed session and its application's jobs, unless a newer one replaced it."""
         if self.sessions.get(session.application) is not session:
             return
-        del self.sessions[session.application]
-        self.duration_model.forget(session.application)
-        if self.sharing is not None and not self.is_closing:
-            mirror = self.mirror_of(session.application)
-            with whole(True), mirror.lock:
-                mirror.forget(session.application)
-                mirror.settle()
-                self.sharing.forget(session.application)
-                self.share_out(mirror, session.application)
-                self._pass_wake_on(mirror)
-        else:
-            self.mirrors.pop(session.application, None)
+        application = session.application
+        del self.sessions[application]
+        self.duration_model.forget(application)
+        if self.sharing is None or self.is_closing:
+            self.mirrors.pop(application, None)
         self.tell(lambda watcher: watcher.closed(session))
+        if self.sharing is None or self.is_closing:
+            return
+        mirror = self.mirror_of(application)
+        try:
+            drop_in_parts(mirror, application, lambda: application not in self.sessions)
+        finally:  # also if who replaces it leaves meanwhile
+            with whole(True), mirror.lock:
+                if application not in self.sessions:  # else a newer state replaces what is left
+                    mirror.forget(application)
+                    mirror.settle()
+                    self.sharing.forget(application)
+                    self.share_out(mirror, application)
+                    self._pass_wake_on(mirror)
 
-    def orders_for(self, mirror: Mirror, application: str) -> OrdersMessage:
-        """The standing order of an application, with the executors of the last sharing."""
-        orders = mirror.orders(application)
-        return self.sharing.completed(orders, mirror, application) if self.sharing else orders
+    def drafted_for(self, mirror: Mirror, application: str) -> Callable[[], OrdersMessage]:
+        """The order of an application as it is now, with the executors of the last sharing."""
+        worded = mirror.drafted(application)
+        return self.sharing.completed(worded, mirror, application) if self.sharing else worded
 
     def share_out(self, mirror: Mirror, asker: str) -> None:
         """Divide the executors anew, and push orders that changed.
@@ -262,15 +272,16 @@ class Service:
                 if session.later is not None:
                     session.later()
                 else:
-                    session.push_if_new(self.orders_for(mirror, application))
+                    session.push_if_new(self.drafted_for(mirror, application)())
 
     def _pass_wake_on(self, mirror: Mirror) -> None:
         """Tell an application when to ask next; one that left may have been alone in knowing."""
-        for application, session in self.sessions.items():
-            orders = self.orders_for(mirror, application)
-            if orders.wake_ms is not None and not session.needs_state:
-                session.push(orders)
-                return
+        asking = [session for session in self.sessions.values() if not session.needs_state]
+        if asking:
+            fewest = min(asking, key=lambda session: len(mirror.jobs_of(session.application)))
+            orders = self.drafted_for(mirror, fewest.application)()
+            if orders.wake_ms is not None:
+                fewest.push(orders)
 
     def forget(self, application: str) -> None:
         """Drop the application's mirror after an internal error left it in an unknown state.
@@ -365,7 +376,8 @@ class Session:
             return []
         mirror = self.service.mirror_of(self.application)
         with whole(True), mirror.lock:
-            orders = self.service.orders_for(mirror, self.application)
+            worded = self.service.drafted_for(mirror, self.application)
+        orders = worded()
         if not self._are_new(orders):
             return []
         self._watch_sent(orders)
@@ -482,16 +494,18 @@ class Session:
         is_shared = self.service.sharing is not None
         mirror = self.service.mirror_of(application)
         try:
-            for number, part in enumerate(_parts(message) if is_shared else (message,)):
-                make_way()
-                if not self.is_open:  # a newer connection replaced it meanwhile
-                    raise ProtocolError(Code.UNEXPECTED, _EXPECTED[self._stage])
-                prepared = mirror.prepare(application, part) if is_shared else {}
-                with whole(is_shared), mirror.lock:
-                    self._apply(mirror, part, prepared, is_first=not number)
+            self._check(message)
+            if is_shared:
+                self._apply_in_parts(mirror, message)
+            else:
+                with mirror.lock:
+                    self._apply(mirror, message)
             with whole(is_shared), mirror.lock:
-                orders = self.service.orders_for(mirror, application)
+                worded = self.service.drafted_for(mirror, application)
+            orders = worded()
         except ProtocolError:
+            # Events before the wrong one were applied: only a full state makes both sides agree.
+            self._take_back(mirror)
             raise
         except Exception:
             _LOG.exception("internal error while handling %s of %s", message.type, application)
@@ -503,27 +517,51 @@ class Session:
         self._last_meaning = meaning_of(orders)
         return orders.model_copy(update={"seq": message.seq})
 
+    def _apply_in_parts(self, mirror: Mirror, message: StateMessage | Events) -> None:
+        """Apply a request to a mirror that others share, who go on between its parts."""
+        if isinstance(message, StateMessage):
+            drop_in_parts(mirror, self.application, lambda: self.is_open)
+        parts = _Parts(message)
+        while not parts.is_over:
+            part = parts.take()
+            prepared = mirror.prepare(self.application, part)
+            make_way()
+            with whole(True), mirror.lock:
+                if not self.is_open:  # a newer connection replaced it meanwhile
+                    raise ProtocolError(Code.UNEXPECTED, _EXPECTED[self._stage])
+                start_s = self.service.now_s()
+                self._apply(mirror, part, prepared, is_whole=parts.is_over)
+                parts.took(self.service.now_s() - start_s)
+
     def _apply(
-        self, mirror: Mirror, part: StateMessage | Events, prepared: Prepared, *, is_first: bool
+        self,
+        mirror: Mirror,
+        part: StateMessage | Events,
+        prepared: Prepared | None = None,
+        *,
+        is_whole: bool = True,
     ) -> None:
         """Apply a request, or a part of it, to the mirror, and share the executors out anew."""
-        service = self.service
-        try:
-            if is_first:
-                self._check(part)
-            if isinstance(part, StateMessage):
-                mirror.take_state(self.application, part, prepared)
-            else:
-                mirror.take_events(self.application, part, prepared)
-            if service.sharing is not None and part.cores is not None:
-                service.sharing.report_cores(self.application, part.cores)
-        except ProtocolError:
-            # Events before the wrong one were applied: only a full state makes both sides agree.
-            mirror.forget(self.application)
-            mirror.settle()
-            service.share_out(mirror, self.application)
-            raise
-        service.share_out(mirror, self.application)
+        if isinstance(part, StateMessage):
+            mirror.take_state(self.application, part, prepared, is_whole=is_whole)
+        else:
+            mirror.take_events(self.application, part, prepared, is_whole=is_whole)
+        sharing = self.service.sharing
+        if sharing is not None and part.cores is not None:
+            sharing.report_cores(self.application, part.cores)
+        if is_whole:
+            self.service.share_out(mirror, self.application)
+
+    def _take_back(self, mirror: Mirror) -> None:
+        """Remove all of the application, unless a newer session has replaced this one."""
+        is_shared = self.service.sharing is not None
+        if is_shared:
+            drop_in_parts(mirror, self.application, lambda: self.is_open)
+        with whole(is_shared), mirror.lock:
+            if self.is_open:
+                mirror.forget(self.application)
+                mirror.settle()
+                self.service.share_out(mirror, self.application)
 
     def _check(self, message: StateMessage | Events) -> None:
         """Refuse a request with a wrong number or clock, or without a state before it."""
@@ -547,31 +585,52 @@ class Session:
             self.service.tell(lambda watcher: watcher.sent(self, message))
 
 
-def _parts(message: StateMessage | Events) -> Iterator[StateMessage | Events]:
-    """A request as several small ones: others that share the cluster are served between them."""
-    events: Sequence[Event] = (
-        message.events
-        if isinstance(message, Events)
-        else [JobArrived(job=job) for job in sorted(message.jobs, key=lambda job: job.arrival_ms)]
-    )
-    groups: list[list[Event]] = [[]]
-    size = 0
-    for event in events:
-        size += _size_of(event)
-        if size > _MOST_IN_PART and groups[-1]:
-            groups.append([])
-            size = _size_of(event)
-        groups[-1].append(event)
-    if len(groups) == 1:
-        yield message
-        return
-    if isinstance(message, StateMessage):
-        jobs = tuple(event.job for event in groups.pop(0) if isinstance(event, JobArrived))
-        yield message.model_copy(update={"jobs": jobs})
-    for group in groups:
-        yield Events(
-            seq=message.seq, clock_ms=message.clock_ms, cores=message.cores, events=tuple(group)
+def drop_in_parts(mirror: Mirror, application: str, is_wanted: Callable[[], bool]) -> None:
+    """Remove the jobs of an application from a mirror that others share, who go on meanwhile."""
+    is_over = False
+    while not is_over:
+        make_way()
+        with whole(True), mirror.lock:
+            is_over = not is_wanted() or mirror.drop(application, _MOST_IN_PART)
+
+
+class _Parts:
+    """A request as several ones, each so large that it takes little time."""
+
+    def __init__(self, message: StateMessage | Events) -> None:
+        self._message = message
+        self._events: Sequence[Event] = (
+            message.events
+            if isinstance(message, Events)
+            else [
+                JobArrived(job=job) for job in sorted(message.jobs, key=lambda job: job.arrival_ms)
+            ]
         )
+        self._at = 0
+        self._most = float(_MOST_IN_PART)
+        self.is_over = False
+
+    def take(self) -> StateMessage | Events:
+        """The next part."""
+        message = self._message
+        first, size = self._at, 0
+        while self._at < len(self._events):
+            size += _size_of(self._events[self._at])
+            if size > self._most and self._at > first:
+                break
+            self._at += 1
+        self.is_over = self._at == len(self._events)
+        events = self._events[first : self._at]
+        if isinstance(message, StateMessage) and not first:
+            jobs = tuple(event.job for event in events if isinstance(event, JobArrived))
+            return message.model_copy(update={"jobs": jobs})
+        return Events(
+            seq=message.seq, clock_ms=message.clock_ms, cores=message.cores, events=tuple(events)
+        )
+
+    def took(self, for_s: float) -> None:
+        """Note how long the last part took: the next ones take about as long as is good."""
+        self._most = min(_MOST_IN_PART, max(1.0, self._most * _PART_S / max(for_s, _PART_S / 2)))
 
 
 def _size_of(event: Event) -> int:

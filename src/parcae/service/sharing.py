@@ -6,6 +6,7 @@ start. An application should have as many executors as it needs for the cores as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,13 +62,18 @@ class Sharing:
         self.executors.pop(application, None)
         self._taken_ms.pop(application, None)
 
-    def completed(self, orders: OrdersMessage, mirror: Mirror, application: str) -> OrdersMessage:
+    def completed(
+        self, worded: Callable[[], OrdersMessage], mirror: Mirror, application: str
+    ) -> Callable[[], OrdersMessage]:
         """The application's orders with its executors, and with when to share out again."""
         # Without an event the executors would stay where they are when the moving delay is over.
-        wakes = (orders.wake_ms, mirror.on_clock_of(application, self._wake_ms))
+        wakes = (mirror.wake_ms, self._wake_ms)
         wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
-        executors = self.executors.get(application, 0)
-        return orders.model_copy(update={"executors": executors, "wake_ms": wake_ms})
+        also = {
+            "executors": self.executors.get(application, 0),
+            "wake_ms": mirror.on_clock_of(application, wake_ms),
+        }
+        return lambda: worded().model_copy(update=also)
 
     def share_out(self, mirror: Mirror) -> None:
         """Compute the number of executors of every application, and remember it.
@@ -107,13 +113,18 @@ class Sharing:
         """
         state = mirror.state
         cores = np.zeros(len(state.jobs), np.int64)
-        share_out_cores(state, self.num_cores, cores, np.zeros(len(state.stages), np.int64))
-        orders = np.asarray(state.job_orders)
-        jobs = sorted(mirror.jobs.values(), key=lambda job: (orders["tier"][job.row], job.row))
-        wanted = dict.fromkeys((job.application for job in jobs), 0)
-        for job in jobs:
-            wanted[job.application] += int(cores[job.row])
-        served = {job.application for job in jobs if orders["limit"][job.row] > 0}
+        stages = np.zeros(len(state.stages), np.int64)
+        share_out_cores(state, self.num_cores, cores, stages, np.zeros(len(state.jobs), np.int64))
+        names = list(mirror.own)
+        rows = np.array(
+            [job.row for jobs in mirror.own.values() for job in jobs.values()], np.int64
+        )
+        owner = np.repeat(np.arange(len(names)), [len(jobs) for jobs in mirror.own.values()])
+        orders = np.asarray(state.job_orders)[rows]
+        by_order = owner[np.lexsort((rows, orders["tier"]))].tolist()
+        counts = np.bincount(owner, cores[rows], len(names)).astype(np.int64).tolist()
+        wanted = {names[one]: counts[one] for one in dict.fromkeys(by_order)}
+        served = {names[one] for one in set(owner[orders["limit"] > 0].tolist())}
         # Round up: an application may need a part of its last executor only.
         executors = {name: -(-count // self.executor_cores) for name, count in wanted.items()}
         return executors, served

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.kernels.dispatch import refresh_contender
+from parcae.cluster.kernels.dispatch import refresh_contenders
 from parcae.cluster.kernels.transitions import reset
 from parcae.cluster.state import (
     NO_JOB,
@@ -26,7 +26,6 @@ from parcae.cluster.state import (
     allocate,
     select,
 )
-from parcae.service.turns import make_way
 
 Rows = npt.NDArray[np.int64]
 #: Number of latest jobs that keep their rows: the guard learns from 128 and the job before them.
@@ -148,9 +147,7 @@ def _copy_active(state: ClusterState, new: ClusterState, job_map: Rows) -> None:
     new.active[: len(active)] = active
     new.now.num_active[0] = len(active)
     new.contenders["front"] = NO_STAGE
-    for job in active.tolist():
-        make_way()
-        refresh_contender(new, job)
+    refresh_contenders(new)
 
 
 def copy_virtual(old: VirtualRun, new: VirtualRun, job_map: Rows, stage_map: Rows) -> None:

@@ -13,11 +13,13 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 _LOG = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
 #: How long a thread works before it lets the event loop and others run, in s.
 _SLICE_S = 2e-3
 #: How long it waits for the event loop at most, in s.
@@ -284,6 +286,13 @@ def make_way() -> None:
     """Let others go on, if this thread does the work of a peer and that is due."""
     if _turn.turns is not None and _turn.turns.now_s() >= _turn.next_s:
         _turn.turns.pause(_turn.work)
+
+
+def paced(items: Iterable[_Item]) -> Iterator[_Item]:
+    """The items, with `make_way` before each."""
+    for item in items:
+        make_way()
+        yield item
 
 
 @contextmanager

@@ -96,17 +96,33 @@ def _make_runnable(state, stage):  # type: ignore[no-untyped-def]
     stages.frontier_rank[stage] = stages.first_rank[stage]
 
 
-@kernel
-def reveal_stage(state, stage):  # type: ignore[no-untyped-def]
-    """Make the stage runnable: this is when Spark's scheduler gets its task set."""
-    stages = state.stages
-    now = state.now
-    job = stages.job[stage]
-    stages.num_parents_unsaturated[stage] = 0
+@inlined
+def _reveal(state, stage):  # type: ignore[no-untyped-def]
+    """Make the stage runnable; the job's key must be refreshed afterwards."""
+    job = state.stages.job[stage]
+    state.stages.num_parents_unsaturated[stage] = 0
     _make_runnable(state, stage)
     state.jobs.num_joined[job] += 1
     count_schedulable_stage(state, stage, 1)
-    now.is_plan_due[0] = 1
+    state.now.is_plan_due[0] = 1
+
+
+@kernel
+def reveal_stage(state, stage):  # type: ignore[no-untyped-def]
+    """Make the stage runnable: this is when Spark's scheduler gets its task set."""
+    _reveal(state, stage)
+    refresh_contender(state, state.stages.job[stage])
+
+
+@kernel
+def reveal_stages(state, job, rows):  # type: ignore[no-untyped-def]
+    """Make those of some stages of a job runnable that are not yet.
+
+    The job's key is found once for all of them: to find it, all stages of the job are looked at.
+    """
+    for stage in rows:
+        if state.stages.num_parents_unsaturated[stage] > 0:
+            _reveal(state, stage)
     refresh_contender(state, job)
 
 
@@ -123,11 +139,15 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
     job = stages.job[stage]
     jobs.num_done[job] += 1
     stages.frontier_rank[stage] = COMPLETE_RANK
+    has_revealed = False
     for edge in edges_of(state, stage):
         child = state.children[edge]
         stages.num_parents_unfinished[child] -= 1
         if stages.num_parents_unfinished[child] == 0:
-            reveal_stage(state, child)
+            _reveal(state, child)
+            has_revealed = True
+    if has_revealed:
+        refresh_contender(state, job)
     if jobs.num_done[job] == jobs.num_stages[job] and not jobs.has_tail[job]:
         complete_job(state, job)
 

@@ -109,6 +109,13 @@ def refresh_contender(state, job):  # type: ignore[no-untyped-def]
         _replay_matches(state, job)
 
 
+@kernel
+def refresh_contenders(state):  # type: ignore[no-untyped-def]
+    """Recompute the keys of all jobs in the system."""
+    for position in range(state.now.num_active[0]):
+        refresh_contender(state, state.active[position])
+
+
 @inlined
 def _running_changed(state, job):  # type: ignore[no-untyped-def]
     """Update the job's key after a change of its running tasks only.

@@ -11,7 +11,7 @@ rows are used that stand for no core: such a row runs a task or is in no pool.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.cluster.kernels.cores import reveal_stage, set_counts
+from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.dispatch import begin_task, count_running, refresh_contender
 from parcae.cluster.kernels.tables import (
     account_time,
@@ -131,14 +131,6 @@ def hide_stage(state, stage):  # type: ignore[no-untyped-def]
     state.jobs.num_unsaturated[job] -= 1
     if state.jobs.num_unsaturated[job] == 0:
         state.now.num_open[0] -= 1
-
-
-@kernel
-def reveal_stages(state, stages):  # type: ignore[no-untyped-def]
-    """Make those of some stages runnable that are not yet; of many, faster than one by one."""
-    for stage in stages:
-        if state.stages.num_parents_unsaturated[stage] > 0:
-            reveal_stage(state, stage)
 
 
 @kernel
@@ -332,56 +324,66 @@ def forget_orders(state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _goes_first(state, stage, best, cores):  # type: ignore[no-untyped-def]
-    """Whether `stage` is served before `best` if jobs have the given numbers of cores."""
-    if best == NO_STAGE:
-        return True
-    orders = state.job_orders
-    stage_orders = state.stage_orders
-    job = state.stages.job[stage]
-    other = state.stages.job[best]
-    tier = orders.tier[job] + stage_orders.tier[stage]
-    best_tier = orders.tier[other] + stage_orders.tier[best]
-    if tier != best_tier:
-        return tier < best_tier
-    share = cores[job] / orders.weight[job] if orders.weight[job] > 0.0 else 0.0
-    best_share = cores[other] / orders.weight[other] if orders.weight[other] > 0.0 else 0.0
-    if share != best_share:
-        return share < best_share
-    if job != other:
-        return job < other
-    if stage_orders.rank[stage] != stage_orders.rank[best]:
-        return stage_orders.rank[stage] < stage_orders.rank[best]
-    return stage < best
+def _wants(state, stage, taken):  # type: ignore[no-untyped-def]
+    """Whether a task of the stage runs, or could start, on one more core than it has."""
+    stages = state.stages
+    wanted = stages.num_bound[stage]
+    if stages.frontier_rank[stage] >= 0:
+        wanted += stages.num_tasks[stage] - stages.num_started[stage]
+    return taken[stage] < min(wanted, state.stage_orders.limit[stage])
+
+
+@inlined
+def _first_of_job(state, job, taken):  # type: ignore[no-untyped-def]
+    """The stage of the job that gets its next core, or NO_STAGE."""
+    orders = state.stage_orders
+    best = NO_STAGE
+    for stage in stages_of(state, job):
+        if best != NO_STAGE and (
+            orders.tier[stage] > orders.tier[best]
+            or (orders.tier[stage] == orders.tier[best] and orders.rank[stage] >= orders.rank[best])
+        ):
+            continue
+        if _wants(state, stage, taken):
+            best = stage
+    return best
 
 
 @kernel
-def share_out_cores(state, num_cores, cores, taken):  # type: ignore[no-untyped-def]
+def share_out_cores(state, num_cores, cores, taken, first):  # type: ignore[no-untyped-def]
     """Assign cores, one by one, by the order in force, as if none were busy.
 
-    All tasks that run or could start take part.
+    All tasks that run or could start take part. `first` gets the stage of every job that is next.
     """
-    stages = state.stages
+    orders = state.job_orders
     for position in range(state.now.num_active[0]):
         job = state.active[position]
         cores[job] = 0
-        first = state.jobs.stage_start[job]
-        taken[first : first + state.jobs.num_stages[job]] = 0
+        start = state.jobs.stage_start[job]
+        taken[start : start + state.jobs.num_stages[job]] = 0
+        first[job] = _first_of_job(state, job, taken)
     for _ in range(num_cores):
-        best = NO_STAGE
+        best = NO_JOB
+        best_tier = best_share = 0.0
         for position in range(state.now.num_active[0]):
             job = state.active[position]
-            if cores[job] >= state.job_orders.limit[job]:
+            if first[job] == NO_STAGE or cores[job] >= orders.limit[job]:
                 continue
-            for stage in stages_of(state, job):
-                wanted = stages.num_bound[stage]
-                if stages.frontier_rank[stage] >= 0:
-                    wanted += stages.num_tasks[stage] - stages.num_started[stage]
-                if taken[stage] >= min(wanted, state.stage_orders.limit[stage]):
-                    continue
-                if _goes_first(state, stage, best, cores):
-                    best = stage
-        if best == NO_STAGE:
+            tier = orders.tier[job] + state.stage_orders.tier[first[job]]
+            share = cores[job] / orders.weight[job] if orders.weight[job] > 0.0 else 0.0
+            # Of equal ones, the job that came first.
+            if (
+                best == NO_JOB
+                or tier < best_tier
+                or (
+                    tier == best_tier
+                    and (share < best_share or (share == best_share and job < best))
+                )
+            ):
+                best, best_tier, best_share = job, tier, share
+        if best == NO_JOB:
             return
-        taken[best] += 1
-        cores[stages.job[best]] += 1
+        taken[first[best]] += 1
+        cores[best] += 1
+        if not _wants(state, first[best], taken):
+            first[best] = _first_of_job(state, best, taken)
