@@ -23,6 +23,7 @@ from parcae.workloads.archive import BUNDLED, write_workload
 from parcae.workloads.synthetic import chain, toy_workload
 from parcae.workloads.workload import Workload
 from tests.cli.running import ran, refused, run
+from tests.conftest import shared_case
 from tests.fuzzing.commands import commands
 from tests.service.running import stopped_when
 from tests.workloads.spark_log_builder import small_log
@@ -138,6 +139,21 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(
     groups = {"names", "users", "queues", "unmatched", "not_compared"}
     assert set(comparison) == {"logs", "ratio", "notes", *groups}
     assert (comparison["ratio"]["mean"], comparison["logs"]["B"]["num_jobs"]) == (1.0, 18)
+
+
+def test_commands_choose_people_and_queues_of_a_shared_folder(tmp_path: Path) -> None:
+    logs = shared_case("13-yarn")
+    done = ran(f"parcae workload import spark-events {logs} --queue etl -o w.parcae", tmp_path)
+    assert "Left out 5 applications without a job of that user and queue" in done.stderr
+    both = f"{logs} {logs}/two-attempts --user e* --queue etl --json"
+    comparison = json.loads(ran(f"parcae compare-logs {both}", tmp_path).stdout)
+    assert [one["jobs"] for one in comparison["queues"]] == [{"A": 4, "B": 4}]
+    for command in (f"compare-logs {logs} {logs}", f"learn {logs} -o learned"):
+        done = run(f"parcae {command} --user ann", tmp_path)
+        assert done.returncode == 2
+        assert "submitted by: etl; queues: default, etl" in done.stderr
+    done = run("parcae learn w.parcae -o learned --user ann", tmp_path)
+    assert "--user has no effect here: it applies only to event logs" in done.stderr
 
 
 def test_a_process_ends_with_the_exit_code_of_its_command(tmp_path: Path) -> None:

@@ -167,6 +167,18 @@ def test_a_person_of_a_server_is_chosen_and_not_the_account_of_the_server(tmp_pa
         assert any(f"Left out {left_out} that are of other users" in n for n in report.notes)
 
 
+def test_logs_of_yarn_with_an_older_spark_have_the_same_names_in_both_modes() -> None:
+    """Recorded by `make test-clusters` with Spark 3.5.3, see docs/results/clusters.md."""
+    for mode in ("client", "cluster"):
+        run = read_spark_run([Path(__file__).parent / "logs" / f"yarn-3.5-{mode}.zstd"])
+        names = ["sum at app.py:33", "collect at app.py:35", "long", "short"]
+        assert [job.name for job in run.jobs] == names
+        assert {(job.user, job.queue) for job in run.jobs} == {("etl", "default")}
+        assert (run.num_tasks, run.num_cores, run.cores_at_once) == (58, 4, 4)
+        # The order of the plugin: the short job came last, and did not wait for the long one.
+        assert run.jobs[3].completion_ms < run.jobs[2].completion_ms
+
+
 def test_an_executor_in_the_place_of_a_killed_one_brings_no_further_slots() -> None:
     workload, report = read_spark_event_logs([shared_case("13-yarn/executor-killed")])
     levels = {
