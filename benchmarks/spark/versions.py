@@ -24,7 +24,7 @@ from parcae.base.errors import ConfigError
 from parcae.spark.home import SCALA_LINES, SparkHome, find_java, find_spark, java_release
 from parcae.spark.jar import find_jar, jar_name
 
-VERSIONS = ("3.3.4", "3.4.4", "3.5.9", "4.0.5", "4.1.4", "4.2.0", "newest")
+VERSIONS = ("3.3.4", "3.4.4", "3.5.9", "4.0.5", "4.1.4", "4.2.1", "newest")
 #: A short query is guided if it takes at most this share of its time under Spark's own order.
 _GUIDED = 0.7
 _TIMEOUT_S = 300
@@ -46,22 +46,28 @@ def query(tasks):
 
 def short_behind_long():
     long = []
-    thread = threading.Thread(target=lambda: long.append(query(60)))
+    thread = threading.Thread(target=lambda: long.append(query(100)))
     thread.start()
     time.sleep(0.7)
     short_s, rows = query(2)
     thread.join()
-    return short_s, rows == 2 and long[0][1] == 60
+    return short_s, rows == 2 and long[0][1] == 100
 
-query(2)
-found = {}
-for mode in ("on", "off"):
+found = {"is_right": query(2)[1] == 2}
+modes = sys.argv[2:]
+if modes:
+    short_behind_long()  # warms the JVM up
+for mode in modes:
     with open(control, "w") as file:
         json.dump({"mode": mode}, file)
     time.sleep(1)
-    found[mode + "_s"], found["is_right_" + mode] = short_behind_long()
-page = urllib.request.urlopen(spark.sparkContext.uiWebUrl + "/parcae/").read().decode()
-found["tab"] = "parcae" in page.lower()
+    found[mode + "_s"], is_right = short_behind_long()
+    found["is_right"] &= is_right
+try:
+    page = urllib.request.urlopen(spark.sparkContext.uiWebUrl + "/parcae/").read().decode()
+except urllib.error.HTTPError:
+    page = ""
+found["tab"] = "<strong>Mode:" in page
 print("FOUND " + json.dumps(found))
 spark.stop()
 """
@@ -79,7 +85,7 @@ def fetch(version: str, work: Path) -> SparkHome:
     return find_spark(folder)
 
 
-def submit(spark: SparkHome, jar: Path, folder: Path) -> tuple[dict[str, Any], str]:
+def submit(spark: SparkHome, jar: Path, folder: Path, *modes: str) -> tuple[dict[str, Any], str]:
     """What the program found in a Spark with this jar, and the lines that the plugin logged."""
     program, control = folder / "program.py", folder / "control.json"
     program.write_text(PROGRAM)
@@ -96,7 +102,7 @@ def submit(spark: SparkHome, jar: Path, folder: Path) -> tuple[dict[str, Any], s
     options = [f"--conf={name}={value}" for name, value in conf.items()]
     environment = {**os.environ, "SPARK_HOME": str(spark.path), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [spark.command("spark-submit"), "--master", "local[2]", *options, program, control],
+        [spark.command("spark-submit"), "--master", "local[2]", *options, program, control, *modes],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -104,7 +110,7 @@ def submit(spark: SparkHome, jar: Path, folder: Path) -> tuple[dict[str, Any], s
         timeout=_TIMEOUT_S,
         check=False,
     )
-    said = re.findall(r"parcae: .*", done.stderr)
+    said = re.findall(r"parcae: .*", done.stdout + done.stderr)  # Sparks log here or there
     found = re.findall(r"^FOUND (.*)", done.stdout, re.MULTILINE)
     return json.loads(found[0]) if found else {"error": done.stderr[-2000:]}, "\n".join(said)
 
@@ -114,7 +120,7 @@ def examine(spark: SparkHome) -> dict[str, Any]:
     jar = find_jar(spark)
     (other,) = {jar_name(scala) for scala in SCALA_LINES} - {jar.name}
     with tempfile.TemporaryDirectory() as work:
-        found, said = submit(spark, jar, Path(work))
+        found, said = submit(spark, jar, Path(work), "on", "off")
         refused, why = submit(spark, jar.parent / other, Path(work))
     row: dict[str, Any] = {
         "spark": spark.version,
@@ -123,9 +129,9 @@ def examine(spark: SparkHome) -> dict[str, Any]:
         "on": "parcae: on" in said and "parcae: off" not in said,
         "on_s": found.get("on_s"),
         "off_s": found.get("off_s"),
-        "right": bool(found.get("is_right_on") and found.get("is_right_off")),
-        "tab": bool(found.get("tab")),
-        "refused": f"parcae-spark_{spark.scala}:" in why and bool(refused.get("is_right_on")),
+        "right": bool(found.get("is_right")),
+        "tab": bool(found.get("tab")) and not refused.get("tab"),
+        "refused": f"parcae-spark_{spark.scala}:" in why and bool(refused.get("is_right")),
     }
     row["guided"] = "off_s" in found and found["on_s"] < _GUIDED * found["off_s"]
     if error := found.get("error"):
