@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,11 +169,13 @@ class TpchSpark:
         self._context_class._gateway, self._context_class._jvm = self._other
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def run(self, application: Application, arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    def run(
+        self, application: Application, arrivals: Sequence[Arrival], at_once: int | None = None
+    ) -> dict[str, Any]:
         """Start a context, run queries at their arrival times, and stop the context.
 
-        Every query has its own thread and its own pool. Returns the endings and the driver's
-        measurements.
+        Every query has its own thread and its own pool; if `at_once` is given, so many run, and
+        others wait outside Spark. Returns the endings and the driver's measurements.
         """
         begun = time.monotonic()
         log_start = self._log_size()
@@ -186,7 +188,7 @@ class TpchSpark:
             context._jvm.System.gc()
             read_meters = _meters(self._gateway.proc.pid)
             load = os.getloadavg()[0]
-            running = _Running(context, session, self._texts, application.suffix)
+            running = _Running(context, session, self._texts, application.suffix, at_once)
             setup_s = time.monotonic() - begun
             endings = running.play(arrivals)
             meters = read_meters()
@@ -327,7 +329,15 @@ def _offer_pyspark(spark: SparkHome) -> None:
 class _Running:
     """Runs queries on a context, each in its own thread."""
 
-    def __init__(self, context: Any, session: Any, texts: Mapping[int, str], suffix: str) -> None:
+    def __init__(
+        self,
+        context: Any,
+        session: Any,
+        texts: Mapping[int, str],
+        suffix: str,
+        at_once: int | None = None,
+    ) -> None:
+        self._turns = threading.Semaphore(at_once) if at_once else nullcontext()
         self._suffix = suffix
         self._context = context
         self._session = session
@@ -368,7 +378,8 @@ class _Running:
             self._context.setLocalProperty("spark.scheduler.pool", f"{name}-{row:03d}")
             self._context.setLocalProperty(QUERY_PROPERTY, name + self._suffix)
             self._context.setJobDescription(name)
-            rows = self._session.sql(self._texts[arrival.query])._jdf.collectAsList()
+            with self._turns:
+                rows = self._session.sql(self._texts[arrival.query])._jdf.collectAsList()
             seconds = time.monotonic() - self._begun - arrival.at_s
             # The hash code of a Java set is the sum of those of its elements: order is irrelevant.
             digest = self._context._jvm.java.util.HashSet(rows).hashCode()

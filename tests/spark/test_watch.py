@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -108,6 +109,12 @@ def _page(queries: Queries, **headers: str) -> str:
         return str(answer.read().decode())
 
 
+def _sleep_until_cancelled(queries: Queries) -> None:
+    rows = "select java_method('java.lang.Thread', 'sleep', 1000L) as x from range(0, 400, 1, 400)"
+    with pytest.raises(Exception, match="cancelled"):
+        queries.session.sql(f"select count(x) from ({rows})").collect()
+
+
 _PAGES = {"spark_ui_enabled": "true", "spark_ui_port": 0}
 
 
@@ -117,14 +124,11 @@ def test_the_tab_shows_queries_in_order_and_escapes_names(machine: Machine, tmp_
     with application(machine, policy, **_PAGES) as queries:
         assert "Open queries:</strong> 0" in _page(queries)
 
-        def ask(name: str, tasks: int) -> None:
+        def ask(name: str) -> None:
             queries.context.setLocalProperty("spark.parcae.jobKey", name)
-            sleep = "java_method('java.lang.Thread', 'sleep', 500L)"
-            rows = f"select {sleep} as x from range(0, {tasks}, 1, {tasks})"
-            with pytest.raises(Exception, match="cancelled"):
-                queries.session.sql(f"select count(x) from ({rows})").collect()
+            _sleep_until_cancelled(queries)
 
-        started = [threading.Thread(target=ask, args=each) for each in ((evil, 60), ("long", 40))]
+        started = [threading.Thread(target=ask, args=(name,)) for name in (evil, "long")]
         for thread in started:
             thread.start()
         wait_until(lambda: "Open queries:</strong> 2" in _page(queries))
@@ -143,10 +147,21 @@ def test_the_tab_shows_queries_in_order_and_escapes_names(machine: Machine, tmp_
             thread.join(60)
         events = machine.jvm.org.apache.spark.scheduler
         queries.context._jsc.sc().listenerBus().post(events.SparkListenerStageCompleted(None))
-        wait_until(
-            lambda: "off, Spark schedules by itself: noting the end of a stage" in _page(queries)
-        )
+        failure = "off, Spark schedules by itself: noting the end of a stage failed"
+        wait_until(lambda: failure in _page(queries))
     machine.forgive()
+
+
+def _times(log: Path, name: str, what: str) -> list[int]:
+    """The launch or finish times of all tasks of the first job of this name, in an event log."""
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    starts = [each for each in events if each["Event"] == "SparkListenerJobStart"]
+    named = [each for each in starts if each["Properties"].get("spark.parcae.jobKey") == name]
+    return [
+        each["Task Info"][f"{what} Time"]
+        for each in events
+        if each["Event"] == "SparkListenerTaskEnd" and each["Stage ID"] in named[0]["Stage IDs"]
+    ]
 
 
 def test_further_queries_wait_while_as_many_are_open_as_may_be(
@@ -156,21 +171,44 @@ def test_further_queries_wait_while_as_many_are_open_as_may_be(
     control = tmp_path / "control.json"
     control.write_text('{"maxOpen": 1}')
     numbers = machine.jvm.parcae.spark.Numbers
-    settings = {"spark_parcae_control": control, "spark_parcae_controlMs": 100, **_PAGES}
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    settings = {
+        "spark_parcae_control": control,
+        "spark_parcae_controlMs": 100,
+        "spark_sql_adaptive_enabled": "false",
+        "spark_eventLog_enabled": "true",
+        "spark_eventLog_rolling_enabled": "false",
+        "spark_eventLog_compress": "false",
+        "spark_eventLog_dir": logs,
+        **_PAGES,
+    }
     with application(machine, policy, **settings) as queries:
-        running = list[threading.Thread]()
-        for name, tasks in (("first", 40), ("long", 40), ("short", 2)):
-            running.append(threading.Thread(target=queries.run, args=(name, tasks)))
-            running[-1].start()
-            wait_until(lambda: numbers.of("openQueries") == len(running))
-            wait_until(lambda: queries.num_started() > 0)
+
+        def ask(name: str, tasks: int, user: str = "eve") -> None:
+            queries.context.setLocalProperty("spark.parcae.user", user)
+            queries.run(name, tasks)
+
+        def hold(user: str) -> None:  # until it is cancelled
+            queries.context.setLocalProperty("spark.parcae.user", user)
+            queries.context.setJobGroup("first", "first", True)
+            _sleep_until_cancelled(queries)
+
+        def started(work: Any, *args: object) -> threading.Thread:
+            before = numbers.of("openQueries")
+            thread = threading.Thread(target=work, args=args)
+            thread.start()
+            wait_until(lambda: numbers.of("openQueries") == before + 1)
+            return thread
+
+        first = started(hold, "anna")
+        wait_until(lambda: queries.num_started() > 0)
+        others = [started(ask, "long", 40), started(ask, "short", 2)]
         wait_until(lambda: numbers.of("heldQueries") == 2)
         assert _page(queries).count("held back: 1 open, maxOpen 1") == 2
-        for thread in running:
-            thread.join(60)
-        ends = [queries.end_s[name] for name in ("first", "short", "long")]
-        assert ends == sorted(ends)
-        assert ends[2] - ends[1] > 1.8  # of the long one's 2 s, none before the short one's end
+        queries.context.cancelJobGroup("first")
+        for thread in (first, *others):
+            thread.join(90)
         # A query whose client keeps it open holds nobody back for longer than a second.
         queries.context.setLocalProperty("spark.sql.execution.id", "777777")
         assert machine.workouts.jobs(queries.context._jsc, 1, 2, 1) == 1
@@ -179,7 +217,26 @@ def test_further_queries_wait_while_as_many_are_open_as_may_be(
         queries.run("short", 2)
         assert time.monotonic() - start > 0.5
         before = len(machine.said())
+        control.write_text('{"maxOpenPerUser": 1}')
+        wait_until(lambda: "open at once: any number, 1 of a user" in machine.said()[before:])
+        first = started(hold, "anna")
+        wait_until(lambda: queries.num_started() > 0)
+        other = started(ask, "long", 2, "anna")
+        wait_until(lambda: numbers.of("heldQueries") == 1)
+        text = _page(queries)
+        assert "held back: 1 of this person open, maxOpenPerUser 1" in text
+        assert "<td>anna</td>" in text
+        ended_s = queries.end_s["long"]
+        ask("short", 2)
+        assert queries.end_s["long"] == ended_s
+        queries.context.cancelJobGroup("first")
+        for thread in (first, other):
+            thread.join(90)
+        assert queries.end_s["long"] > queries.end_s["short"]
         control.write_text("{}")
-        wait_until(lambda: "any number of queries may be open" in machine.said()[before:])
+        wait_until(lambda: "may be open at once: any number" in machine.said()[before:])
         assert queries.run_both() > 0.5
+    # No task of the long one starts before the short one, which is served first, has ended.
+    (log,) = logs.iterdir()
+    assert min(_times(log, "long", "Launch")) >= max(_times(log, "short", "Finish"))
     assert machine.complaints() == []

@@ -3,10 +3,8 @@ package parcae.spark.guest;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.Timer;
 import java.util.TimerTask;
 import java.util.concurrent.TimeUnit;
@@ -20,55 +18,101 @@ import org.apache.spark.scheduler.TaskSetManager;
  * no task set for a second does not count: its client may keep it open for hours.
  */
 final class Admission {
-  /** Never binds. */
-  static final int UNLIMITED = Integer.MAX_VALUE;
-  /** The field of the control file. */
-  static final String FIELD = "maxOpen";
   private static final long PAUSE_NS = TimeUnit.SECONDS.toNanos(1);
   private static final long CHECK_MS = 1_100;
 
   private final Runnable offerAgain;
-  private final Map<String, Long> open = new HashMap<>(); // when it last had a task set
-  private Set<String> held = new HashSet<>();
-  private int most = UNLIMITED;
+  private final Persons persons;
+  private final Map<String, Open> open = new HashMap<>();
+  private Map<String, String> held = new HashMap<>(); // and why
+  private Limits limits = Limits.NONE;
   private Timer timer;
   private boolean isTimed;
 
-  /** Takes what makes Spark offer its idle cores. */
-  Admission(Runnable offerAgain) {
+  /** Takes what makes Spark offer its idle cores, and who runs jobs. */
+  Admission(Runnable offerAgain, Persons persons) {
     this.offerAgain = offerAgain;
+    this.persons = persons;
   }
 
-  /**
-   * Reads the limit in a control file; UNLIMITED if it has none.
-   *
-   * @throws PolicyException it is no whole number of at least 1
-   */
-  static int read(JsonNode root, String where) throws PolicyException {
-    JsonNode value = root.path(FIELD);
-    if (value.isMissingNode() || value.isNull()) {
-      return UNLIMITED;
+  /** An open query. */
+  private static final class Open {
+    final String user; // empty: not known
+    long lastNs; // when it last had a task set
+
+    Open(String user) {
+      this.user = user;
     }
-    if (!value.isInt() || value.asInt() < 1) {
-      throw new PolicyException(
-          where + FIELD + " is " + value + "; set it to how many queries may be open at once, a"
-              + " whole number from 1 on, or leave it out");
+  }
+
+  /** How many queries may be open at once, and how many of one user. */
+  static final class Limits {
+    /** Any number of queries. */
+    static final Limits NONE = new Limits(Integer.MAX_VALUE, Integer.MAX_VALUE);
+    /** The fields of the control file. */
+    static final String ALL = "maxOpen";
+    static final String USER = "maxOpenPerUser";
+
+    private final int all;
+    private final int user;
+
+    private Limits(int all, int user) {
+      this.all = all;
+      this.user = user;
     }
-    return value.asInt();
+
+    /**
+     * Reads the limits in a control file.
+     *
+     * @throws PolicyException one is no whole number of at least 1
+     */
+    static Limits read(JsonNode root, String where) throws PolicyException {
+      return new Limits(limit(root, ALL, where), limit(root, USER, where));
+    }
+
+    private static int limit(JsonNode root, String field, String where) throws PolicyException {
+      JsonNode value = root.path(field);
+      if (value.isMissingNode() || value.isNull()) {
+        return Integer.MAX_VALUE;
+      }
+      if (!value.isInt() || value.asInt() < 1) {
+        throw new PolicyException(
+            where + field + " is " + value + "; set it to how many queries may be open at once, a"
+                + " whole number from 1 on, or leave it out");
+      }
+      return value.asInt();
+    }
+
+    @Override
+    public boolean equals(Object other) {
+      return other instanceof Limits
+          && ((Limits) other).all == all && ((Limits) other).user == user;
+    }
+
+    @Override
+    public int hashCode() {
+      return 31 * all + user;
+    }
+
+    @Override
+    public String toString() {
+      return (all == Integer.MAX_VALUE ? "any number" : String.valueOf(all))
+          + (user == Integer.MAX_VALUE ? "" : ", " + user + " of a user");
+    }
   }
 
   /** Sets how many queries may be open at once. */
-  synchronized void limit(int newMost) {
-    most = newMost;
-    if (newMost == UNLIMITED) {
+  synchronized void limit(Limits newLimits) {
+    limits = newLimits;
+    if (!isLimited()) {
       open.clear();
-      held = new HashSet<>();
+      held = new HashMap<>();
     }
   }
 
   /** Whether there is a limit. */
   synchronized boolean isLimited() {
-    return most != UNLIMITED;
+    return !limits.equals(Limits.NONE);
   }
 
   /**
@@ -83,19 +127,20 @@ final class Admission {
       String key = Queue.keyOf(manager);
       boolean hasBegun = manager.runningTasks() > 0 || manager.tasksSuccessful() > 0;
       if (hasBegun || open.containsKey(key)) {
-        open.put(key, nowNs);
+        opened(key, manager).lastNs = nowNs;
       }
     }
-    open.values().removeIf(lastNs -> nowNs - lastNs > PAUSE_NS);
+    open.values().removeIf(query -> nowNs - query.lastNs > PAUSE_NS);
     List<TaskSetManager> admitted = new ArrayList<>();
-    Set<String> nowHeld = new HashSet<>();
+    Map<String, String> nowHeld = new HashMap<>();
     for (TaskSetManager manager : sorted) {
       String key = Queue.keyOf(manager);
-      if (open.containsKey(key) || open.size() < most) {
-        open.put(key, nowNs);
+      String reason = open.containsKey(key) ? "" : full(manager);
+      if (reason.isEmpty()) {
+        opened(key, manager).lastNs = nowNs;
         admitted.add(manager);
       } else {
-        nowHeld.add(key);
+        nowHeld.put(key, reason);
       }
     }
     held = nowHeld;
@@ -103,6 +148,23 @@ final class Admission {
       checkLater();
     }
     return admitted;
+  }
+
+  private Open opened(String key, TaskSetManager manager) {
+    return open.computeIfAbsent(
+        key, any -> new Open(persons.of(manager.taskSet().properties())));
+  }
+
+  /** Why no query like this one may open now; empty if one may. */
+  private String full(TaskSetManager manager) {
+    if (open.size() >= limits.all) {
+      return "held back: " + open.size() + " open, " + Limits.ALL + " " + limits.all;
+    }
+    String user = persons.of(manager.taskSet().properties());
+    long own = open.values().stream().filter(query -> query.user.equals(user)).count();
+    return user.isEmpty() || own < limits.user
+        ? ""
+        : "held back: " + own + " of this person open, " + Limits.USER + " " + limits.user;
   }
 
   /** Looks again in a second: no event says that an open query has had no task set for so long. */
@@ -143,7 +205,7 @@ final class Admission {
 
   /** Why a query is held back; empty if it is not. */
   synchronized String reason(String key) {
-    return held.contains(key) ? "held back: " + open.size() + " open, maxOpen " + most : "";
+    return held.getOrDefault(key, "");
   }
 
   /** Ends the thread. */

@@ -12,7 +12,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.TreeSet;
-import java.util.function.IntConsumer;
+import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkConf;
 import org.slf4j.Logger;
@@ -69,8 +69,8 @@ final class Control {
   private String problem = "";
   private Mode mode;
   private Experiment experiment;
-  private int maxOpen = Admission.UNLIMITED;
-  private IntConsumer maxOpenHandler = most -> { };
+  private Admission.Limits limits = Admission.Limits.NONE;
+  private Consumer<Admission.Limits> limitHandler = wanted -> { };
   private final Weights weights;
   private boolean isStopped;
 
@@ -92,8 +92,8 @@ final class Control {
   }
 
   /** Sets who is told how many queries may be open at once. */
-  Control limiting(IntConsumer handler) {
-    maxOpenHandler = handler;
+  Control limiting(Consumer<Admission.Limits> handler) {
+    limitHandler = handler;
     return this;
   }
 
@@ -142,13 +142,13 @@ final class Control {
         Experiment tried = root.has(EXPERIMENT)
             ? Experiment.of(root.path(EXPERIMENT), where + EXPERIMENT)
             : null;
-        int most = Admission.read(root, where);
+        Admission.Limits most = Admission.Limits.read(root, where);
         Map<String, Double> byUser = Weights.read(root, where);
         problem = "";
         weights.set(byUser);
-        if (most != maxOpen) {
-          maxOpen = most;
-          maxOpenHandler.accept(most);
+        if (!most.equals(limits)) {
+          limits = most;
+          limitHandler.accept(most);
         }
         if (wanted != mode || !Objects.equals(tried, experiment)) {
           mode = wanted;
@@ -188,7 +188,8 @@ final class Control {
     for (Iterator<String> names = root.fieldNames(); names.hasNext(); ) {
       unknown.add(names.next());
     }
-    List<String> known = List.of(FIELD, EXPERIMENT, Admission.FIELD, Weights.FIELD);
+    List<String> known =
+        List.of(FIELD, EXPERIMENT, Admission.Limits.ALL, Admission.Limits.USER, Weights.FIELD);
     unknown.removeAll(known);
     if (!unknown.isEmpty()) {
       throw refusal("has unknown fields (" + String.join(", ", unknown) + "); known are "

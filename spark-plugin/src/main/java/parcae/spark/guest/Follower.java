@@ -29,6 +29,7 @@ interface Follower {
     final List<String> givenNames;
     final String plainName;
     final List<ListedStage> stages;
+    private int asked;
     private int priority;
     private String user = "";
     private String pool = "";
@@ -58,10 +59,15 @@ interface Follower {
       this.stages = stages;
     }
 
-    /** Sets the priority that the job asks for. */
-    StartedJob asking(int askedPriority) {
-      priority = askedPriority;
+    /** Sets the priority that the job asks for, and the one that it gets. */
+    StartedJob asking(int askedPriority, int granted) {
+      asked = askedPriority;
+      priority = granted;
       return this;
+    }
+
+    int asked() {
+      return asked;
     }
 
     int priority() {

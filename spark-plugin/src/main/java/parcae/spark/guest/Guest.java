@@ -61,7 +61,6 @@ public final class Guest implements DriverPlugin {
   private volatile Order order = Order.NONE;
   private volatile boolean mayLimit;
   private final Metrics metrics = new Metrics();
-  private final Admission admission = new Admission(this::offerAgain);
   private Control control;
   private volatile Control.Mode mode = Control.Mode.ON;
   private Priority priority;
@@ -70,6 +69,7 @@ public final class Guest implements DriverPlugin {
   private volatile boolean hasWrongPriority; // the log says so once
   private final Persons persons = new Persons();
   private final Weights weights = new Weights();
+  private final Admission admission = new Admission(this::offerAgain, persons);
 
   /** Takes the name of the plugin in `spark.plugins`. */
   public Guest(String pluginName) {
@@ -90,7 +90,7 @@ public final class Guest implements DriverPlugin {
       hideFromExecutors(conf);
       int taskCores = Math.max(1, conf.getInt("spark.task.cpus", 1));
       priority = new Priority(conf);
-      trace = new Trace(conf.get(TRACE, ""), priority);
+      trace = new Trace(conf.get(TRACE, ""));
       control = new Control(conf, sparkContext.hadoopConfiguration(), weights);
       List<Follower> followers = followers(conf);
       GuestListener listener =
@@ -280,11 +280,9 @@ public final class Guest implements DriverPlugin {
   }
 
   /** Takes another limit of how many queries may be open at once. */
-  private void setMaxOpen(int most) {
-    admission.limit(most);
-    LOG.warn(
-        "parcae: {} may be open at once",
-        most == Admission.UNLIMITED ? "any number of queries" : most + " queries");
+  private void setMaxOpen(Admission.Limits limits) {
+    admission.limit(limits);
+    LOG.warn("parcae: queries that may be open at once: {}", limits);
     offerAgain();
   }
 
@@ -379,6 +377,11 @@ public final class Guest implements DriverPlugin {
   /** Whether any order so far had a limit. From then on new task sets check limits. */
   boolean mayLimit() {
     return isWorking && mayLimit;
+  }
+
+  /** The priority that a job with these properties gets. */
+  int granted(Properties properties) {
+    return priority == null ? 0 : priority.granted(properties, persons); // null in tests
   }
 
   /** The priorities that jobs get. */

@@ -406,7 +406,7 @@ final class GuestListener extends SparkListener {
         givenNames(properties),
         Names.of(properties, given(properties, jobKey), description, lastStage),
         stages)
-        .asking(Priority.asked(properties))
+        .asking(Priority.asked(properties), guest.granted(properties))
         .by(guest.persons().of(properties), guest.persons().poolOf(properties));
   }
 

@@ -28,6 +28,10 @@ final class Metrics {
     gauge(registry, "openQueries", () -> guest.openQueries().size());
     gauge(registry, "waitingQueries", () ->
         guest.openQueries().stream().filter(query -> query.waitedMs > 0).count());
+    gauge(registry, "openUsers", () ->
+        guest.openQueries().stream().map(query -> query.label.user).distinct().count());
+    gauge(registry, "largestOverdraftMs", () -> (long) guest.openQueries().stream()
+        .mapToDouble(query -> query.overdraftMs).filter(ms -> ms > 0).max().orElse(0));
     gauge(registry, "heldQueries", guest::numHeld);
     gauge(registry, "longestWaitMs", () ->
         guest.openQueries().stream().mapToLong(query -> query.waitedMs).max().orElse(0));

@@ -63,7 +63,7 @@ final class Planner extends Following<Query> {
   @Override
   public synchronized void jobStarted(StartedJob job) {
     super.jobStarted(job);
-    queries().get(job.query).label().asks(job.priority());
+    queries().get(job.query).label().asks(job.asked(), job.priority());
   }
 
   @Override
@@ -239,6 +239,7 @@ final class Planner extends Following<Query> {
 
   /** The open queries, in order of arrival. */
   List<QueryView> openQueries() {
+    changes(); // brings the accounts up to the present
     List<QueryView> views = new ArrayList<>();
     queries().forEach((key, query) -> views.add(new QueryView(key, query, clockMs())));
     return views;

@@ -1,5 +1,7 @@
 package parcae.spark.guest;
 
+import java.util.HashMap;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.spark.SparkConf;
 import parcae.spark.Names;
@@ -13,22 +15,29 @@ final class Priority {
   /** The local property with which a user sets the priority of the jobs of a thread. */
   static final String PROPERTY = "spark.parcae.priority";
   private static final String MOST = "spark.parcae.priority.max";
+  /** Stands for all users that the setting does not name. */
+  private static final String OTHERS = "*";
 
-  private final int most;
+  private final Map<String, Integer> mostOf = new HashMap<>();
 
   /**
-   * Reads the server's setting.
+   * Reads the server's setting: a number, or users with numbers.
    *
-   * @throws PolicyException the setting is no whole number of at least 0
+   * @throws PolicyException the setting is neither
    */
   Priority(SparkConf conf) throws PolicyException {
     String text = conf.get(MOST, "0").trim();
-    if (!text.matches("\\+?\\d{1,9}")) {
-      throw new PolicyException(
-          MOST + " is " + text + "; set it to the largest priority that sessions get, a whole"
-              + " number from 0 on, or leave it out for 0");
+    mostOf.put(OTHERS, 0);
+    for (String part : (text.contains("=") ? text : OTHERS + "=" + text).split(",")) {
+      int sign = part.lastIndexOf('=');
+      String number = part.substring(sign + 1).trim();
+      if (sign < 1 || !number.matches("\\+?\\d{1,9}")) {
+        throw new PolicyException(
+            MOST + " is " + text + "; set it to the largest priority that sessions get, a whole"
+                + " number from 0 on, or to USER=NUMBER,USER=NUMBER, or leave it out for 0");
+      }
+      mostOf.put(part.substring(0, sign).trim(), Integer.parseInt(number));
     }
-    most = Integer.parseInt(text);
   }
 
   /** What a job with these properties asks for; 0 if nothing is set, or no whole number. */
@@ -44,14 +53,14 @@ final class Priority {
     }
   }
 
-  /** What it gets. */
-  int granted(int asked) {
-    return Math.min(asked, most);
-  }
-
-  /** What an open query gets. */
-  int granted(QueryView query) {
-    return granted(query.label.priority());
+  /** What a job with these properties gets. */
+  int granted(Properties properties, Persons persons) {
+    int asked = asked(properties);
+    if (asked <= 0) {
+      return asked;
+    }
+    String user = mostOf.size() > 1 ? persons.of(properties) : OTHERS;
+    return Math.min(asked, mostOf.getOrDefault(user, mostOf.get(OTHERS)));
   }
 
   /** Whether a priority is set that is no whole number. */

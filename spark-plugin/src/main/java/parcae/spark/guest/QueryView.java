@@ -13,6 +13,8 @@ final class QueryView {
   final long waitedMs;
   final double doneMs;
   final double leftMs;
+  /** What its user has taken beyond its share; NaN while no other user has a query. */
+  final double overdraftMs;
 
   QueryView(String key, Query query, long nowMs) {
     this.key = key;
@@ -31,5 +33,7 @@ final class QueryView {
     waitedMs = startable > 0 && nowRunning == 0 ? nowMs - query.servedMs : 0;
     doneMs = executedMs;
     leftMs = Estimates.remainingMs(query);
+    boolean isShared = query.account != null && query.accounts.numUsers() > 1;
+    overdraftMs = isShared ? query.account.overdraftMs() : Double.NaN;
   }
 }

@@ -79,7 +79,7 @@ final class Queue {
    * @param all all task sets, also those whose tasks have all started: they count as running
    * @param keepsPools whether pools stay in Spark's order
    * @param priority the priorities that jobs get
-   * @param persons who runs the jobs that the order does not name
+   * @param persons who runs a job
    */
   Queue(
       Order order,
@@ -97,8 +97,8 @@ final class Queue {
         job = new Job(jobs.size(), order.job(key, manager.taskSet().properties(), persons));
         jobs.put(key, job);
       }
-      int asked = Priority.asked(manager.taskSet().properties());
-      job.priority = Math.max(job.priority, priority.granted(asked));
+      int granted = priority.granted(manager.taskSet().properties(), persons);
+      job.priority = Math.max(job.priority, granted);
       int pool = keepsPools ? places.computeIfAbsent(manager.parent(), any -> places.size()) : 0;
       entries.add(new Entry(manager, job, pool, order.stage(manager.stageId())));
     }

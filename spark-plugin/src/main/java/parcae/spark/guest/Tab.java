@@ -28,7 +28,7 @@ final class Tab extends SparkUITab {
   private static final int MOST_ROWS = 500;
   private static final int MOST_CHARACTERS = 200;
   private static final String[] COLUMNS = {
-      "Place", "Query", "State", "Tasks running", "Tasks to start", "Age", "Work done",
+      "Place", "Query", "Person", "State", "Tasks running", "Tasks to start", "Age", "Work done",
       "Work expected", "Expected by", "Why here"};
 
   private final Guest guest;
@@ -104,7 +104,7 @@ final class Tab extends SparkUITab {
   private String content(String root) {
     Order order = guest.plannedOrder();
     List<QueryView> queries = guest.openQueries();
-    queries.sort(Comparator.<QueryView>comparingInt(query -> -guest.priority().granted(query))
+    queries.sort(Comparator.<QueryView>comparingInt(query -> -query.label.priority())
         .thenComparingDouble(query -> order.job(query.key).tier));
     StringBuilder page = new StringBuilder("<ul class=\"list-unstyled\">");
     fact(page, "Mode", guest.modeText());
@@ -146,6 +146,7 @@ final class Tab extends SparkUITab {
     page.append("<tr><td>").append(place).append("</td><td><a href=\"").append(escaped(address))
         .append("\">").append(escaped(query.key)).append("</a> <span title=\"")
         .append(escaped(name)).append("\">").append(escaped(shown)).append("</span></td>");
+    cell(page, query.label.user);
     cell(page, state(query));
     cell(page, String.valueOf(query.running));
     cell(page, String.valueOf(query.toStart));
@@ -175,12 +176,17 @@ final class Tab extends SparkUITab {
     if (!reason.isEmpty()) {
       why.append(reason).append("; ");
     }
-    int asked = query.label.priority();
+    int asked = query.label.asked();
     if (asked != 0) {
-      why.append("priority ").append(guest.priority().granted(query));
-      why.append(asked == guest.priority().granted(query) ? "; " : ", asked for " + asked + "; ");
+      why.append("priority ").append(query.label.priority());
+      why.append(asked == query.label.priority() ? "; " : ", asked for " + asked + "; ");
     }
-    why.append(String.format(Locale.ROOT, "%s left", time(query.leftMs)));
+    why.append(time(query.leftMs)).append(" left");
+    if (query.overdraftMs >= 0) {
+      why.append("; its person took ").append(time(query.overdraftMs)).append(" beyond its share");
+    } else if (query.overdraftMs < 0) {
+      why.append("; its person is owed ").append(time(-query.overdraftMs));
+    }
     if (job.limit != Order.UNLIMITED) {
       why.append("; is tried first by ").append(job.limit).append(" tasks at once");
     }

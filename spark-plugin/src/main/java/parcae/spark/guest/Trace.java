@@ -27,14 +27,12 @@ final class Trace {
 
   private final ObjectMapper json = new ObjectMapper();
   private final Path file;
-  private final Priority priority;
   private boolean isOn;
   private String last = "[]";
 
-  /** Takes the path of the file, which may exist already (empty for no trace), and priorities. */
-  Trace(String file, Priority priority) {
+  /** Takes the path of the file, which may exist already; empty for no trace. */
+  Trace(String file) {
     this.file = Path.of(file);
-    this.priority = priority;
     isOn = !file.isEmpty();
   }
 
@@ -46,6 +44,7 @@ final class Trace {
     final String name;
     final Source source;
     final String user;
+    private int asked;
     private int priority;
     private boolean hasAsked;
 
@@ -56,12 +55,18 @@ final class Trace {
     }
 
     /** A job of the query asks for a priority; the largest of all jobs counts. */
-    void asks(int newPriority) {
-      priority = hasAsked ? Math.max(priority, newPriority) : newPriority;
+    void asks(int newAsked, int granted) {
+      asked = hasAsked ? Math.max(asked, newAsked) : newAsked;
+      priority = hasAsked ? Math.max(priority, granted) : granted;
       hasAsked = true;
     }
 
     /** The priority that the query asks for. */
+    int asked() {
+      return asked;
+    }
+
+    /** The priority that it gets. */
     int priority() {
       return priority;
     }
@@ -102,8 +107,8 @@ final class Trace {
       if (label != null) {
         job.put("name", label.name).put("known", label.source.name().toLowerCase(Locale.ROOT));
         job.put("user", label.user);
-        if (label.priority() != 0) {
-          job.put("asked", label.priority()).put("priority", priority.granted(label.priority()));
+        if (label.asked() != 0) {
+          job.put("asked", label.asked()).put("priority", label.priority());
         }
       }
       job.put("tier", each.getValue());

@@ -65,8 +65,10 @@ final class ControlTest {
     Check.same(heard(), "OFF by " + file, "no experiment");
     write(file, "{\"mode\": \"off\", \"maxOpen\": 8}");
     Check.same(heard(), "at most 8", "a limit of open queries");
+    write(file, "{\"mode\": \"off\", \"maxOpen\": 8, \"maxOpenPerUser\": 2}");
+    Check.same(heard(), "at most 8, 2 of a user", "a limit of one user's");
     write(file, "{\"mode\": \"off\"}");
-    Check.same(heard(), "at most " + Admission.UNLIMITED, "no limit");
+    Check.same(heard(), "at most any number", "no limit");
     write(file, "{}");
     Check.same(heard(), "OBSERVE by " + file, "without a mode, that of the setting");
     Files.delete(file);

@@ -371,7 +371,7 @@ final class PlannerTest {
   private static void wakeUps(Policy probing) throws Exception {
     Guest guest = new Guest("a.Plugin");
     Planner planner = planner(probing, () -> System.nanoTime() / 1_000_000);
-    Planning planning = new Planning(guest, planner, new Trace("", null), new Metrics());
+    Planning planning = new Planning(guest, planner, new Trace(""), new Metrics());
     planning.start();
     Check.that(guest.order() == Order.NONE, "an order before any event");
     List<String> names = List.of("small");

@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -191,10 +192,15 @@ public final class PoolsTest {
   /** Without a grant a priority only lowers a query. */
   @Test
   void grants() throws Exception {
-    Priority none = new Priority(new SparkConf(false));
-    Check.same(
-        List.of(none.granted(-3), none.granted(0), none.granted(7)), List.of(-3, 0, 0), "no grant");
-    for (String wrong : new String[] {"-1", "anna", "1e3", "99999999999"}) {
+    Check.same(granted("0", -3, "anna"), -3, "lower than others");
+    Check.same(granted("0", 7, "anna"), 0, "no grant");
+    Check.same(granted("5", 7, "anna"), 5, "a grant for all");
+    String some = "anna=9, b=c=4,*=1";
+    Check.same(granted(some, 7, "anna"), 7, "a grant for her");
+    Check.same(granted(some, 7, "b=c"), 4, "a name with a sign");
+    Check.same(granted(some, 7, "eve"), 1, "a grant for others");
+    Check.same(granted("anna=9", 7, "eve"), 0, "no grant for others");
+    for (String wrong : new String[] {"-1", "anna", "1e3", "99999999999", "anna=", "=3", "a=1,2"}) {
       try {
         new Priority(new SparkConf(false).set("spark.parcae.priority.max", wrong));
         throw new AssertionError("was not refused: " + wrong);
@@ -202,6 +208,14 @@ public final class PoolsTest {
         Check.that(error.getMessage().contains("max is " + wrong + ";"), error.getMessage());
       }
     }
+  }
+
+  private static int granted(String setting, int asked, String user) throws Exception {
+    Properties properties = new Properties();
+    properties.setProperty(Priority.PROPERTY, String.valueOf(asked));
+    properties.setProperty(Persons.PROPERTY, user);
+    SparkConf conf = new SparkConf(false).set("spark.parcae.priority.max", setting);
+    return new Priority(conf).granted(properties, new Persons());
   }
 
   @ParameterizedTest
