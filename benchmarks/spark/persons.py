@@ -117,8 +117,8 @@ class Measurement:
         self.jar = find_jar(self.spark)
         self.folder = self.work.folder.resolve()
         plain = PolicyFile(
-            format="parcae-policy", version=2, policy="srpt", kind="srpt", parameters={},
-            guard=None, mean_work_ms=100_000.0, guess_ms=1_000.0, jobs={},
+            format="parcae-policy", version=3, policy="srpt", kind="srpt", parameters={},
+            account=None, mean_work_ms=100_000.0, guess_ms=1_000.0, jobs={},
         )  # fmt: skip
         write_policy(plain, self.folder / "srpt.json")
         write_text(self.folder / "control.json", json.dumps({"weights": {_BIG: 2}}))

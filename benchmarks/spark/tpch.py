@@ -455,7 +455,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of this script."""
     made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    policies = ("fifo", "fair", "srpt", "tuned", "parcae", "parcae+guard:1.1")
+    policies = ("fifo", "fair", "srpt", "tuned", "parcae", "parcae+account")
     share = number(0.01, 0.99, float)
     add = made.add_argument
     add("--policies", type=names, default=policies, help="fifo and fair are Spark's own")

@@ -66,7 +66,7 @@ def content_of(policy: str) -> list[str]:
 
 
 def file_name(policy: str) -> str:
-    """A policy's name as a part of file names: "parcae+guard:1.1" becomes "parcae_guard_1.1"."""
+    """A policy's name as a part of file names: "parcae+account" becomes "parcae_account"."""
     return re.sub(r"[^\w.-]", "_", policy)
 
 

@@ -32,7 +32,7 @@ from tests.cli.running import refused
         ("simulate toy --cores 2 --executors 3", "the same number"),
         ("simulate toy --policy sprt", "did you mean 'srpt'"),
         ("simulate toy --policy srpt --world executors", "--world cores"),
-        ("simulate toy --policy srpt+guard:1", "write a factor above 1"),
+        ("simulate toy --policy srpt+guard:1", "accounts of users replace the guard"),
         ("simulate toy --policy fair:nowhere.xml", "nowhere.xml: No such file"),
         ("simulate toy --estimate-error often", "write log"),
         ("simulate toy --faults often", "'often' cannot be read; write none, log"),

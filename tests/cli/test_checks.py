@@ -172,12 +172,12 @@ def test_two_outputs_to_one_file_are_refused(command: str, flags: str, tmp_path:
         "simulate --world rigid --job-set own.png --gantt own.png",
         "compare-logs own.csv own.png --plot own.png",
         # Files of policies.
-        "compare toy --policies fair,fair+pools:own.json+guard:1.1 --json own.json",
+        "compare toy --policies fair,srpt+pools:own.json+account --json own.json",
         "compare toy --policies fair:own.json --keep own.xml",
         "compare toy --per-job own.csv --policies srpt+priorities:own.csv",
         "size toy --cores 2,4 --policies fair,plan:own.safetensors:20ms --csv own.safetensors",
         "simulate toy --policy fair+priorities:own.png --gantt own.png",
-        "export own.safetensors+guard:1.1 toy -o own.safetensors",
+        "export own.safetensors+account toy -o own.safetensors",
         "train toy -o dir --start dir/best.safetensors",
         "train toy -o dir --rule dir/best.safetensors",
         "train --world rigid set --load 1 -o dir --start dir/best.safetensors",
@@ -213,7 +213,7 @@ def test_a_network_is_not_replaced_by_the_rule_that_is_tuned_from_it(tmp_path: P
     assert own.read_bytes() == before
 
 
-@pytest.mark.parametrize("folder", ["a,b", "out+guard:1", "out+pools:1", "plan:out", "srpt:a"])
+@pytest.mark.parametrize("folder", ["a,b", "out+account", "out+pools:1", "plan:out", "srpt:a"])
 @pytest.mark.parametrize(
     "command",
     [

@@ -384,7 +384,7 @@ def test_the_list_of_policies_names_their_worlds() -> None:
         ("fair:POOLS.xml|json", "cores"),
     } <= worlds
     assert {
-        ("POLICY+guard:FACTOR", "cores"),
+        ("POLICY+account[:WEIGHTS.csv]", "cores"),
         ("sjf-cp", "both"),
         ("tuned[:VARIANT]", "both"),
     } <= worlds

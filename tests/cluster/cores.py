@@ -18,8 +18,10 @@ from parcae.cluster.state import (
     STAGE_SPEC,
     ClusterState,
     ExecutorClass,
+    VirtualRun,
     World,
     allocate,
+    allocate_virtual,
     select,
 )
 
@@ -33,6 +35,7 @@ class Cores:
     def __init__(self, num_cores: int, num_jobs: int = 4, num_stages: int = 16) -> None:
         many = allocate(1, (ExecutorClass(num_cores),), num_jobs, num_stages, 32, World.CORES)
         self.state: ClusterState = select(many, 0)
+        self.virtual: VirtualRun = allocate_virtual(num_jobs, num_stages)
         reset(self.state)
 
     def arrive(self, stages: Stages) -> int:

@@ -21,7 +21,7 @@ from parcae.cluster.kernels.serving import (
     tasks_ended,
     tasks_started,
 )
-from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends, virtual_of
+from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
 from parcae.cluster.state import (
     COMPLETE_RANK,
     NO_STAGE,
@@ -224,7 +224,7 @@ def _update_virtual_run(state: ClusterState, virtual: VirtualRun) -> None:
 def test_new_stages_join_the_virtual_run_with_their_parents() -> None:
     cores = Cores(1)
     state = cores.state
-    virtual = virtual_of(state)
+    virtual = cores.virtual
     job = cores.arrive([(1, 100.0, ())])
     _update_virtual_run(state, virtual)
     assert (virtual.now.num_jobs[0], virtual.jobs.end_ms[job]) == (1, 100.0)
@@ -245,7 +245,7 @@ def test_new_stages_join_the_virtual_run_with_their_parents() -> None:
 def test_what_a_virtual_run_did_of_expected_work_counts_for_the_stages_that_it_stood_for() -> None:
     cores = Cores(1)
     state = cores.state
-    virtual = virtual_of(state)
+    virtual = cores.virtual
     job = cores.arrive([(1, 100.0, ())])  # stands for stages to come
     state.now.clock_ms[0] = 60
     _update_virtual_run(state, virtual)

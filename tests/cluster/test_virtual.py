@@ -1,4 +1,4 @@
-"""The virtual run of fair sharing and the guard with literal numbers.
+"""The virtual run of fair sharing with literal numbers.
 
 A stage of n > 1 tasks needs a little more than n times its mean: the slowest task outlasts the
 others. Most stages here have one task, so that the numbers are plain.
@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import pytest
 
-from parcae.cluster.kernels.guard import guard_orders, remaining_work
 from parcae.cluster.kernels.virtual import (
     _count_wanted,
     _width,
     advance_virtual_run,
     find_critical_paths,
     predict_ends,
-    virtual_of,
 )
-from parcae.cluster.state import NOT_YET, VirtualRun
+from parcae.cluster.state import VirtualRun
 from tests.cluster.cores import Cores
 
 
 def _advance(cores: Cores, clock_ms: int) -> VirtualRun:
     """Set the clock and advance the virtual run to it. Returns the run."""
-    virtual: VirtualRun = virtual_of(cores.state)
+    virtual = cores.virtual
     cores.state.now.clock_ms[0] = clock_ms
     advance_virtual_run(cores.state, virtual)
     return virtual
@@ -146,7 +144,7 @@ def test_a_job_that_ended_virtually_and_turns_out_longer_has_ended_later() -> No
 def test_critical_paths_follow_the_edges_however_stages_are_numbered() -> None:
     cores = Cores(1)
     job = cores.arrive([(1, 5.0, (2,)), (1, 70.0, (2,)), (1, 10.0, (3,)), (1, 1.0, ())])
-    virtual = virtual_of(cores.state)
+    virtual = cores.virtual
     find_critical_paths(cores.state, virtual, job)
     assert virtual.stages.path_ms[:4].tolist() == [5.0, 70.0, 80.0, 81.0]
 
@@ -161,74 +159,3 @@ def test_ends_are_predicted_by_equal_shares_and_by_critical_paths() -> None:
     assert virtual.jobs.end_ms[:2].tolist() == [300.0, 100.0]
     assert virtual.jobs.left_ms[:2].tolist() == [400.0, 100.0]
     assert virtual.jobs.by_left[:2].tolist() == [1, 0]
-
-
-def test_running_tasks_count_as_half_done_for_the_guard() -> None:
-    cores = Cores(2)
-    job = cores.arrive([(3, 100.0, ()), (1, 40.0, (0,))])
-    cores.reveal(job, 0)
-    cores.follow()
-    cores.offer()
-    virtual = _advance(cores, 0)
-    # Of the first stage two tasks run and one waits; the tail of three tasks is a third of a task.
-    work_ms, path_ms = remaining_work(cores.state, virtual, job)
-    assert work_ms == 100.0 + 2 * 50.0 + 40.0
-    assert path_ms == pytest.approx(40.0 + 100.0 * (1 + 1 / 3))
-
-
-@pytest.mark.parametrize(("clock_ms", "is_urgent"), [(66, False), (67, True)])
-def test_the_guard_serves_a_job_first_whose_deadline_is_near(
-    clock_ms: int, is_urgent: bool
-) -> None:
-    """One core; the policy serves the long job before the short one of 100 ms.
-
-    Until the clock c the virtual run served the short job alone. If both share the core from then
-    on, it ends at c + 2 (100 - c) = 200 - c. With a bound of 2 it must end by 400 - 2 c. Three
-    quarters of the allowed delay, 200 - c, are a margin. It needs 100 ms, so that its slack is
-    400 - 2 c - c - 100 - 0.75 (200 - c) = 150 - 2.25 c, which is used up at c = 66.7.
-    """
-    cores = Cores(1)
-    state = cores.state
-    for task_ms in (100.0, 1_000.0):
-        cores.reveal(cores.arrive([(1, task_ms, ())]), 0)
-    state.now.clock_ms[0] = clock_ms
-    state.now.guard[0] = 2.0
-    state.job_orders.tier[:2] = [1.0, 0.0]
-    guard_orders(state)
-    expected_ms = [400.0 - 2 * clock_ms, 2 * 1_100.0]
-    assert state.virtual_jobs.deadline_ms[:2].tolist() == pytest.approx(expected_ms)
-    assert state.virtual_jobs.urgency[:2].tolist() == [int(is_urgent), 0]
-    # An urgent job is moved by a multiple of the span of tiers, which is 1 - 0 + 1.
-    assert state.job_orders.tier[:2].tolist() == ([-1.0, 0.0] if is_urgent else [1.0, 0.0])
-
-
-def test_the_guard_asks_for_a_plan_when_a_job_will_be_urgent() -> None:
-    cores = Cores(1)
-    state = cores.state
-    cores.reveal(cores.arrive([(1, 100.0, ())]), 0)
-    state.now.guard[0] = 2.0
-    state.now.wake_ms[0] = NOT_YET
-    guard_orders(state)
-    assert state.now.wake_ms[0] == 26  # a slack of 200 - 100 - 75, and 1 ms to be past it
-
-
-def test_a_deadline_that_cannot_be_met_gives_way_to_the_next_one() -> None:
-    cores = Cores(1)
-    state = cores.state
-    cores.reveal(cores.arrive([(1, 100.0, ())]), 0)
-    state.now.clock_ms[0] = 60
-    state.now.guard[0] = 1.5
-    guard_orders(state)
-    # 60 + 100 is later than 1.5 x 100, so 2 x 100 is promised.
-    assert state.virtual_jobs.deadline_ms[0] == 200.0
-
-
-def test_an_urgent_job_loses_the_limits_that_the_policy_set() -> None:
-    cores = Cores(2)
-    state = cores.state
-    cores.reveal(cores.arrive([(2, 100.0, ())]), 0)
-    state.now.clock_ms[0] = 200
-    state.now.guard[0] = 1.1
-    cores.follow(limit=[0])
-    assert state.virtual_jobs.urgency[0] == 1
-    assert cores.offer() == [(0, 0, 0), (1, 0, 0)]

@@ -125,7 +125,7 @@ def test_a_module_of_the_current_folder_is_named_at_the_command_line(tmp_path: P
         None,
         f"{compare} --processes 1 --json 1.json",
         f"{compare} --processes 2 --json 2.json",
-        "compare toy --policies mine:Newest+guard:1.5 --jobs 4",
+        "compare toy --policies mine:Newest+account --jobs 4",
         "tune toy --jobs 3 --budget 0.01 -o t.safetensors --objective mine:median_jct",
         "workload import mine:table t.txt -o t.parcae",
     )
@@ -133,7 +133,7 @@ def test_a_module_of_the_current_folder_is_named_at_the_command_line(tmp_path: P
     found = [json.loads((tmp_path / f"{n}.json").read_text())["policies"] for n in (1, 2)]
     assert list(found[0]) == ["fair", "mine:oldest_first", "mine:Newest"]
     assert found[0] == found[1]
-    refused = "only a compiled policy can be guarded"
+    refused = "accounts need a compiled order by size"
     assert (guarded[0], refused in guarded[1]) == (2, True), guarded
     assert (read[0], "1 job" in read[1]) == (0, True), read
 

@@ -160,7 +160,7 @@ def test_pools_of_sparks_file_that_a_json_file_names_are_part_of_the_settings(
     other.mkdir()
     for path in (xml, pools):
         shutil.copy(path, other / path.name)
-    moved = [f"fair:{other / pools.name}", f"srpt+pools:{other / xml.name}+guard:1.1"]
+    moved = [f"fair:{other / pools.name}", f"srpt+pools:{other / xml.name}+account"]
     assert set(files_in_names(moved)) == {str(other / pools.name), str(other / xml.name)}
     pools.write_text("[")
     assert list(files_in_names([f"fair:{pools}"])) == [str(pools)]

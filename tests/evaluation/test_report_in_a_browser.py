@@ -35,7 +35,7 @@ def test_the_report_fits_a_screen_and_opens_what_is_folded(tmp_path: Path) -> No
         pytest.skip(f"no browser here (apt-get install chromium): none of {', '.join(_BROWSERS)}")
     config = SimulationConfig(world=WorldName.CORES, num_executors=4)
     world = ClusterWorld(made_up(8, 6.0), config, "load:0.8", 12)
-    names = ["fair", "fifo", "sjf", "srpt", "srpt+guard:1.1", "fsp", "psbs", "las"]
+    names = ["fair", "fifo", "sjf", "srpt", "srpt+account", "fsp", "psbs", "las"]
     write_report(compare(world, names, num_seeds=4, processes=1), tmp_path / "r.html")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path)

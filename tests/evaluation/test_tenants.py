@@ -12,8 +12,6 @@ from rich.console import Console
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.report import write_report
-from parcae.evaluation.sections import promise_warnings
-from parcae.policies.names import parse_name
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
@@ -40,8 +38,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("tenants")
     path = folder / "pools.json"
     path.write_text(_POOLS)
-    names = [f"fair:{path}", f"srpt+pools:{path}", "srpt", f"srpt+pools:{path}+guard:1.1"]
-    return dict(zip(("fair", "srpt", "free", "guarded"), names, strict=True))
+    names = [f"fair:{path}", f"srpt+pools:{path}", "srpt", f"srpt+pools:{path}+account"]
+    return dict(zip(("fair", "srpt", "free", "charged"), names, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -92,21 +90,46 @@ def test_the_terminal_and_the_page_show_pools(
     assert "<td>of web</td>" in page
 
 
-def test_a_guard_among_pools_is_warned_of(comparison: Comparison, files: dict[str, str]) -> None:
-    (warning,) = [text for text in comparison.warnings() if "guard" in text]
-    assert warning.startswith(f"{files['guarded']}: the guard compares with equal")
-
-
-def test_a_guard_around_a_policy_with_pools_of_its_own_is_warned_of(files: dict[str, str]) -> None:
-    name = f"{files['fair']}+guard:1.1"
-    (warning,) = promise_warnings({name: parse_name(name)})
-    assert warning.startswith(f"{name}: the guard compares with equal")
-    assert not promise_warnings({"fair+guard:1.1": parse_name("fair+guard:1.1")})
-
-
 def test_without_pools_nothing_is_shown() -> None:
     jobs = tuple(replace(job, user="") for job in _WORKLOAD.jobs)
     world = replace(_WORLD, workload=replace(_WORKLOAD, jobs=jobs))
     plain = compare(world, ["fair", "srpt"], num_seeds=2, processes=1)
     assert len(plain.tables()) == 1
     assert "pools" not in plain.to_json()["policies"]["fair"]
+
+
+def test_users_are_held_against_a_pool_each(tmp_path: Path) -> None:
+    compared = compare(_WORLD, ["user-fair", "srpt", "account"], num_seeds=4, processes=1)
+    found = json.loads(json.dumps(compared.to_json()))["policies"]
+    for name, result in found.items():
+        ratios = [user["ratio_to_user_fair"] for user in result["users"].values()]
+        share = result["users_later_than_user_fair_share"]
+        assert share == sum(ratio > 1.1 for ratio in ratios) / 2
+        assert (ratios == [1.0, 1.0]) == (name == "user-fair")
+        assert 1 <= result["open_most"] <= 12
+        assert 0 < result["open_mean"] <= result["open_most"]
+    console = Console(width=200)
+    with console.capture() as capture:
+        for table in compared.tables():
+            console.print(table)
+    assert "over 1.1" in capture.get().split("Users: mean JCT")[1]
+    write_report(compared, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Users beside a pool each" in page
+    assert "Received beyond an equal split, by user: user-fair" not in page  # it has no plans
+    assert "Received beyond an equal split, by user: " in page
+
+
+def test_without_users_nobody_is_held_against_a_pool_each() -> None:
+    jobs = tuple(replace(job, user="") for job in _WORKLOAD.jobs)
+    world = replace(_WORLD, workload=replace(_WORKLOAD, jobs=jobs))
+    result = compare(world, ["fair", "account"], num_seeds=2, processes=1).to_json()["policies"]
+    assert "users_later_than_user_fair_share" not in result["account"]
+
+
+def test_in_sessions_a_pool_each_is_played_at_the_arrivals_of_the_run() -> None:
+    closed = replace(_WORLD, arrivals="sessions:3")
+    found = compare(closed, ["user-fair", "srpt"], num_seeds=2, processes=1).to_json()["policies"]
+    # The same jobs at the same times, but for the random bits of those that changed places.
+    for user in found["user-fair"]["users"].values():
+        assert user["ratio_to_user_fair"] == pytest.approx(1.0, abs=0.1)

@@ -64,7 +64,16 @@ _VALUES = (
     *("-99999999999999999999", "9" * 5_000, "", " ", "ünï", "a,b,,c", ",", ":", "x:y", "\ud800"),
     *("missing.file", "missing/folder.json", "pipe", "folder", "/dev/null", "/dev/zero", "/proc"),
     *("log", "out.json", "toy", "fair", "fifo,fair", "cores", "executors", "batch", "poisson:nan"),
-    *("load:1e9", "poisson:-1s", "tuned", "srpt-cap:1e400", "fair+guard:nan", "a=b", "all", "tpch"),
+    *(
+        "load:1e9",
+        "poisson:-1s",
+        "tuned",
+        "srpt-cap:1e400",
+        "fair+account:nan",
+        "a=b",
+        "all",
+        "tpch",
+    ),
     *("1x1x1", "4xnanx1", "best", "average < 1e999s", "first", "mean", "{}", "[" * 3_000, "../x"),
 )
 #: A call may take this long on a busy machine (compiling kernels included).

@@ -11,7 +11,7 @@ from parcae.decima.rule import RulePolicy, start_parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario, search_seeds, start_rule
 from parcae.learning.tune import tune_rule
-from parcae.policies.additions import Guarded
+from parcae.policies.additions import Accounted
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.parameter_search import search_parameters
@@ -154,11 +154,11 @@ def test_fair_sharing_among_cores_is_that_of_spark() -> None:
         assert jct_ms(trace).mean() == pytest.approx(cost)
 
 
-def test_a_guard_does_not_stay_for_the_next_policy() -> None:
+def test_accounts_do_not_stay_for_the_next_policy() -> None:
     cores = SimulationConfig(world=WorldName.CORES, num_executors=10)
     runs = Scenario(_WORKLOAD, cores, "batch", 10).batch(range(20))
     srpt = OrderPolicy("srpt", OrderKind.SRPT, plan_tables())
     first = runs.cost(srpt.play_many)
-    guarded = runs.cost(Guarded("srpt+guard:1.01", srpt, 1.01).play_many)
-    assert guarded.tolist() != first.tolist()
+    charged = runs.cost(Accounted("srpt+account", srpt).play_many)
+    assert charged.tolist() != first.tolist()
     assert runs.cost(srpt.play_many).tolist() == first.tolist()

@@ -12,7 +12,6 @@ from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.state import ANY_CLASS
 from parcae.decima.catalog import make_policy
 from parcae.environments.cluster import ClusterEnv
-from parcae.policies.additions import Guarded
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.registry import named_policy
@@ -23,7 +22,6 @@ from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
 from tests.cluster.invariants import check_every_task_ran_once, check_invariants
 from tests.conftest import batch, job, made_up
-from tests.oracle.cores_runs import config_of, job_spec
 
 _WORKLOAD = made_up(12, 8.0)
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=10)
@@ -233,15 +231,3 @@ def test_the_environment_steps_the_world_of_cores() -> None:
 def test_the_environment_has_no_idle_slots_on_cores() -> None:
     with pytest.raises(ConfigError, match="idle_lengths: the world of cores has no idle slots"):
         ClusterEnv(num_jobs=2, executors=2, world="cores", idle_lengths=2)
-
-
-def test_the_guard_serves_a_job_that_no_decision_named() -> None:
-    # The single core goes to the shortest job, so a plan never names the long one.
-    jobs = (job_spec("long", [[10_000] * 2]), job_spec("short", [[5_000] * 2]))
-    arrivals = np.array([0, *(1_000 + 5_000 * i for i in range(30))], np.int64)
-    sequence = JobSequence(Workload("w", jobs), np.array([0] + [1] * 30), arrivals)
-    policy = make_policy("sjf-cp", 1)
-    assert simulate(sequence, policy, config_of(1), 1).completion_ms[0] == 320_000
-    # It has two tasks of 10 s: fair sharing would complete it after 20 s to 40 s.
-    guarded = simulate(sequence, Guarded("sjf-cp+guard:1.2", policy, 1.2), config_of(1), 1)
-    assert guarded.completion_ms[0] < 50_000

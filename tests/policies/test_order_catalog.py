@@ -14,7 +14,7 @@ from parcae.decima.catalog import POLICIES as DECIDING
 from parcae.decima.catalog import make_policy
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.additions import Guarded
+from parcae.policies.additions import Accounted
 from parcae.policies.catalog import POLICIES
 from parcae.policies.learned import SHIPPED, variant_name
 from parcae.policies.names import ADDITIONS, PolicyName, parse_live_name
@@ -191,7 +191,8 @@ def test_what_only_decides_plans_through_the_adapter(text: str) -> None:
         "gittins",
         "fifo:spark-jobs",
         "fair:p.xml",
-        "fair+guard:1.1",
+        "srpt+account",
+        "user-fair",
     ],
 )
 def test_what_only_plans_is_refused_in_decimas_world(text: str) -> None:
@@ -205,37 +206,28 @@ def test_what_only_plans_is_refused_in_decimas_world(text: str) -> None:
     ("text", "parts"),
     [
         ("srpt", ("srpt", None)),
-        ("srpt+guard:1.1", ("srpt", 1.1)),
-        ("weighted-fair:tuned+guard:2", ("weighted-fair:tuned", 2.0)),
-        ("a/b.safetensors+guard:1.05", ("a/b.safetensors", 1.05)),
+        ("srpt+account", ("srpt", "")),
+        ("weighted-fair:tuned+account", ("weighted-fair:tuned", "")),
+        ("a/b.safetensors+account:w.csv", ("a/b.safetensors", "w.csv")),
     ],
 )
-def test_a_guard_stands_behind_the_name(text: str, parts: tuple[str, float | None]) -> None:
+def test_an_account_stands_behind_the_name(text: str, parts: tuple[str, str | None]) -> None:
     name = parse_live_name(text)
-    assert (name.name, name.guard) == parts
+    assert (name.name, name.account) == parts
 
 
-@pytest.mark.parametrize(
-    "factor", ["", ":", ":1", ":0.9", ":inf", ":nan", ":much", "1.1", ":1.1+guard:1.2"]
-)
-def test_a_guard_needs_a_factor_above_1(factor: str) -> None:
-    with pytest.raises(PolicyError, match=r"srpt\+guard"):
-        parse_live_name(f"srpt+guard{factor}")
-
-
-def test_policies_are_resolved_with_their_guards() -> None:
+def test_policies_are_resolved_with_their_additions() -> None:
     names = [
         "fair",
         "srpt",
-        "srpt+guard:1.1",
+        "srpt+account",
         "srpt-cap:oracle",
-        "srpt-cap:oracle+guard:1.5",
         "static:tuned",
     ]
     resolved = resolve_policies(_WORKLOAD, names, _CORES, "batch", 4)
     assert resolved.names == tuple(names)
-    assert resolved.oracles == {"srpt-cap:oracle", "srpt-cap:oracle+guard:1.5"}
-    assert resolved.variants["srpt+guard:1.1"] == "least remaining work first, guard 1.1"
+    assert resolved.oracles == {"srpt-cap:oracle"}
+    assert resolved.variants["srpt+account"] == "least remaining work first, accounts of users"
     assert resolved.variants["static:tuned"].startswith("static:")
     assert resolved.variants["static:tuned"].endswith(", planning through the adapter")
     sequence = draw_sequence(_WORKLOAD, "batch", 4, 3, RandomStreams(1))
@@ -243,17 +235,18 @@ def test_policies_are_resolved_with_their_guards() -> None:
     assert list(policies) == names
     traces = {name: simulate(sequence, policy, _CORES, 1) for name, policy in policies.items()}
     assert {name: trace.policy for name, trace in traces.items()} == {name: name for name in names}
-    late = traces["srpt+guard:1.1"].completion_ms / traces["fair"].completion_ms
+    late = traces["srpt+account"].completion_ms / traces["fair"].completion_ms
     assert np.isfinite(late).all()
 
 
-@pytest.mark.parametrize("name", ["fifo", "fifo:spark-jobs", "fair", "srpt"])
-def test_a_guarded_policy_plays_whole_runs_as_it_plans_step_by_step(name: str) -> None:
+@pytest.mark.parametrize("name", ["srpt", "sjf", "gittins", "tuned", "parcae"])
+def test_a_policy_with_accounts_plays_whole_runs_as_it_plans_step_by_step(name: str) -> None:
     sequence = draw_sequence(_WORKLOAD, "poisson:400ms", 15, 3, RandomStreams(1))
     policy = named_policy(name, _WORKLOAD, _CORES)
-    whole = simulate(sequence, Guarded(f"{name}+guard:1.1", policy, 1.1), _CORES, 1)
+    charged = Accounted(f"{name}+account", policy)
+    whole = simulate(sequence, charged, _CORES, 1)
     simulator = Simulator(sequence, _CORES, 1)
-    simulator.state.now.guard[0] = 1.1
+    charged.keep(simulator.state.now)
     status = simulator.start()
     while status is Status.NEEDS_DECISION:
         status = simulator.follow(policy.plan(simulator.observe()))

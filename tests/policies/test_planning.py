@@ -1,5 +1,5 @@
-"""Policies that plan, the virtual run of fair sharing and the guard, on clusters small enough to
-solve by hand.
+"""Policies that plan and the virtual run of fair sharing, on clusters small enough to solve by
+hand.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from scipy.stats import norm
 
 from parcae.base.errors import PolicyError
 from parcae.cluster.kernels.policies import plan
-from parcae.policies.additions import Guarded
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, gittins_index, gittins_tables, plan_tables
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.kernels.playing import play
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import arriving, batch, job
@@ -114,59 +114,9 @@ def test_the_virtual_run_shares_cores_equally(
 ) -> None:
     sequence = batch(*(job("a", (count, 1_000, ())) for count in num_tasks))
     simulator = Simulator(sequence, _config(2), 1)
-    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.simulation)
-    assert simulator.state.virtual_jobs.end_ms == pytest.approx(ends_ms, abs=1.0)
-
-
-def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed() -> None:
-    # By tiers the wide job comes last, has an estimate of half its work, and has ended in the
-    # virtual run before that shows: fair sharing would have taken twice as long for it, not until
-    # it really ends.
-    sequence = batch(job("first", (40, 1_000, ())), job("wide", (4, 1_000, ())))
-    simulator = Simulator(sequence, _config(2), 1)
-    simulator.future.knowledge[1] = 0.5
-    simulator.state.now.is_corrected[0] = 1
-    Guarded("given", _given(100, 100), 50.0).play(simulator.simulation)
-    assert simulator.state.jobs.completion_ms[1] == 22_000
-    assert 2_000.0 < simulator.state.virtual_jobs.end_ms[1] < 6_000.0
-
-
-@pytest.mark.parametrize(
-    ("num_tasks", "num_cores", "limit", "plain_ms", "latest_ms"),
-    [
-        # Under fair sharing the short job would have a core at once; given tiers serve it last.
-        (1, 2, 100, [10_000, 11_000], 2_000),
-        # Whatever limit its policy set.
-        (4, 4, 1, [20_000, 4_000], 3_999),
-    ],
-)
-def test_the_guard_serves_a_job_first_that_is_about_to_be_late(
-    num_tasks: int, num_cores: int, limit: int, plain_ms: list[int], latest_ms: int
-) -> None:
-    sequence = batch(job("long", (20, 1_000, ())), job("short", (num_tasks, 1_000, ())))
-    given = _given(limit, limit)
-    plain, guarded = (
-        simulate(sequence, policy, _config(num_cores), 1).completion_ms
-        for policy in (given, Guarded("given", given, 1.1))
-    )
-    assert plain.tolist() == plain_ms
-    assert guarded[1] <= latest_ms
-
-
-def test_the_guard_wakes_the_policy_when_a_job_becomes_urgent() -> None:
-    # Tasks of 100 ms, and no stage begins or ends between 0 and 100 s but the short job's: without
-    # the guard's wake-up no plan would be made in time.
-    sequence = batch(job("long", (2_000, 100, ())), job("short", (10, 100, ()), (10, 100, (0,))))
-    given = _given(100, 100, 100)
-    fair = simulate(sequence, _planner(OrderKind.FAIR), _config(2), 1).completion_ms
-    guarded = simulate(sequence, Guarded("given", given, 1.5), _config(2), 1).completion_ms
-    assert fair[1] < guarded[1] <= 1.5 * fair[1]
-
-
-@pytest.mark.parametrize("factor", [1.0, 0.5, float("inf"), float("nan")])
-def test_a_guard_that_promises_nothing_is_refused(factor: float) -> None:
-    with pytest.raises(PolicyError, match="above 1"):
-        Guarded("srpt", _planner(OrderKind.SRPT), factor)
+    formula = _planner(OrderKind.FSP).tables_for(len(num_tasks), len(num_tasks))
+    play(simulator.simulation, formula)
+    assert formula.virtual.jobs.end_ms == pytest.approx(ends_ms, abs=1.0)
 
 
 def test_gittins_index_falls_with_age_where_sizes_spread_far() -> None:

@@ -16,7 +16,7 @@ from parcae.base.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import order_rule_checkpoint
 from parcae.policies.network.policy import OrderNetworkPolicy
-from parcae.policies.policy_file import export_policy, read_policy, write_policy
+from parcae.policies.policy_file import PolicyAccount, export_policy, read_policy, write_policy
 from parcae.policies.registry import named_policy
 from parcae.policies.rule.kernels import OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, search_start
@@ -30,7 +30,7 @@ def test_an_exported_policy_knows_the_workloads_jobs(tmp_path: Path) -> None:
     workload = load_workload("tpch")
     write_policy(export_policy("srpt", workload), tmp_path / "policy.json")
     found = read_policy(tmp_path / "policy.json")
-    assert (found.policy, found.kind, found.parameters, found.guard) == ("srpt", "srpt", {}, None)
+    assert (found.policy, found.kind, found.parameters, found.account) == ("srpt", "srpt", {}, None)
     assert found.mean_work_ms == pytest.approx(workload.mean_work_ms)
     assert found.guess_ms == pytest.approx(
         np.exp(np.mean([np.log(job.work_ms / job.num_tasks) for job in workload.jobs]))
@@ -61,21 +61,22 @@ def test_of_jobs_of_one_name_the_most_frequent_is_kept() -> None:
 
 def test_other_policies_are_refused() -> None:
     toy = load_workload("toy")
-    for name in ("fair", "tuned:batch", "fair+guard:1.1"):
+    for name in ("fair", "tuned:batch", "fair+account"):
         with pytest.raises(PolicyError, match="cannot be exported: choose srpt, tuned, "):
             export_policy(name, toy)
-    with pytest.raises(PolicyError, match="write a factor above 1"):
-        export_policy("tuned+guard:1", toy)
+    with pytest.raises(PolicyError, match="weights, which belong to the application"):
+        export_policy("tuned+account:w.csv", toy)
 
 
-def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: Path) -> None:
+def test_a_tuned_rule_is_exported_with_every_parameter_and_accounts(tmp_path: Path) -> None:
     toy = load_workload("toy")
     config = SimulationConfig(world=WorldName.CORES)
     rule = named_policy("tuned", toy, config)
     assert isinstance(rule, OrderRulePolicy)
-    write_policy(export_policy("tuned+guard:1.2", toy), tmp_path / "policy.json")
+    write_policy(export_policy("tuned+account", toy), tmp_path / "policy.json")
     found = read_policy(tmp_path / "policy.json")
-    assert (found.policy, found.kind, found.guard) == ("tuned+guard:1.2", "order-rule", 1.2)
+    assert (found.policy, found.kind) == ("tuned+account", "order-rule")
+    assert found.account == PolicyAccount(factor=1.5, floor=0.1)
     assert found.parameters == {p.name: rule.parameters[p] for p in OrderParameter}
     path = tmp_path / "own.safetensors"
     write_checkpoint(order_rule_checkpoint(search_start(), {}), path)
@@ -104,8 +105,10 @@ def test_a_network_is_exported_with_the_rule_that_it_corrects(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(version=1), "version: Input should be 2"),
-        (lambda d: d.update(guard=1.0), "guard: Input should be greater than 1"),
+        (lambda d: d.update(version=1), "version: Input should be 3"),
+        (lambda d: d.update(guard=1.0), "guard: Extra inputs are not permitted"),
+        (lambda d: d.pop("account"), "account: Field required"),
+        (lambda d: d.update(account={"factor": 1.5}), "account.floor: Field required"),
         (lambda d: d.update(kind="order-rule"), "unknown or missing: AGE"),
         (lambda d: d.update(weights=[0.5]), "srpt has 0 weights, not 1"),
         (lambda d: d.update(format="x"), "format: Input should be 'parcae-policy'"),
@@ -117,7 +120,10 @@ def test_a_network_is_exported_with_the_rule_that_it_corrects(tmp_path: Path) ->
             lambda d: d.update(mean_work_ms=math.nan),
             "mean_work_ms: Input should be a finite number",
         ),
-        (lambda d: d.update(guard=math.inf), "guard: Input should be a finite number"),
+        (
+            lambda d: d.update(account={"factor": math.inf, "floor": 0.1}),
+            "account.factor: Input should be a finite number",
+        ),
         (
             lambda d: d["parameters"].update(AGE=math.inf),
             "parameters.AGE: Input should be a finite number",
@@ -139,3 +145,17 @@ def test_files_of_another_form_are_refused(
     with pytest.raises(FormatError, match="write one with `parcae export`") as caught:
         read_policy(path)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("guard", [None, 1.1])
+def test_a_guard_of_an_earlier_version_is_replaced_by_accounts(
+    guard: float | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "policy.json"
+    write_policy(export_policy("srpt", load_workload("toy")), path)
+    document = json.loads(path.read_text())
+    del document["account"]
+    path.write_text(json.dumps({**document, "version": 2, "guard": guard}))
+    found = read_policy(path)
+    assert (found.account is not None) == (guard is not None)
+    assert ("accounts of users replace the guard" in caplog.text) == (guard is not None)

@@ -68,22 +68,20 @@ def _starts(trace: Trace) -> list[int]:
         ("tuned+account", PolicyName("tuned", account="")),
         ("tuned+account:w.csv+pools:a.xml", PolicyName("tuned", pools="a.xml", account="w.csv")),
         ("user-fair+srpt:w.csv", PolicyName("user-fair+srpt:w.csv")),
-        ("fair+guard:2+pools:b.json", PolicyName("fair", 2.0, "b.json")),
-        ("fair:pools+guard:2", PolicyName("fair:pools", 2.0)),
         ("tuned+priorities:p.csv", PolicyName("tuned", priorities="p.csv")),
         (
-            "a/b.safetensors+pools:x/y.xml+priorities:p.csv+guard:1.1",
-            PolicyName("a/b.safetensors", 1.1, "x/y.xml", "p.csv"),
+            "a/b.safetensors+pools:x/y.xml+priorities:p.csv+account",
+            PolicyName("a/b.safetensors", "x/y.xml", "p.csv", account=""),
         ),
         (
-            "x+guarded/a+pools.safetensors+guard:1.1",
-            PolicyName("x+guarded/a+pools.safetensors", 1.1),
+            "x+accounts/a+pools.safetensors+account",
+            PolicyName("x+accounts/a+pools.safetensors", account=""),
         ),
         (
-            "x+guard2/a+pools 1/b.safetensors+guard:1.1",
-            PolicyName("x+guard2/a+pools 1/b.safetensors", 1.1),
+            "x+account2/a+pools 1/b.safetensors+account:w.csv",
+            PolicyName("x+account2/a+pools 1/b.safetensors", account="w.csv"),
         ),
-        ("a+guard+b/c+pools2.safetensors", PolicyName("a+guard+b/c+pools2.safetensors")),
+        ("a+account+b/c+pools2.safetensors", PolicyName("a+account+b/c+pools2.safetensors")),
     ],
 )
 def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyName) -> None:
@@ -94,7 +92,8 @@ def test_additions_stand_behind_the_name_in_any_order(text: str, parts: PolicyNa
     ("text", "message"),
     [
         ("srpt+pools", "allocation file"),
-        ("srpt+guard1.1", "a factor above 1"),
+        ("srpt+guard:1.1", r"accounts of users replace the guard; write \+account"),
+        ("srpt+guard:1.1+pools:a.xml", "accounts of users replace the guard"),
         ("srpt+pools:", "allocation file"),
         ("srpt+account:", "weights.csv"),
         ("account+account", r"write account or srpt\+account"),
@@ -245,15 +244,14 @@ def test_priorities_count_inside_pools(tmp_path: Path) -> None:
     assert _starts(trace) == [3, 1, 1, 1]
 
 
-def test_a_guard_moves_jobs_inside_their_pool(tmp_path: Path) -> None:
+def test_accounts_count_inside_pools(tmp_path: Path) -> None:
     path = tmp_path / "pools.xml"
     path.write_text(_XML)
-    text = f"fifo+pools:{path}+guard:1.1"
-    guarded = _trace(text)
-    assert guarded.policy == text
-    # The guard serves `short` earlier than FIFO does, and the shares of the pools stay.
-    assert guarded.completion_ms[2] < _trace(f"fifo+pools:{path}").completion_ms[2]
-    assert [_running_at(guarded, ms) for ms in (11, 65, 115)] == [(3, 1)] * 3
+    text = f"srpt+pools:{path}+account"
+    charged = _trace(text)
+    assert charged.policy == text
+    # The shares of the pools stay.
+    assert [_running_at(charged, ms) for ms in (11, 65, 115)] == [(3, 1)] * 3
 
 
 def test_policies_that_decide_and_the_best_in_hindsight_keep_pools(tmp_path: Path) -> None:
@@ -269,9 +267,9 @@ def test_policies_that_decide_and_the_best_in_hindsight_keep_pools(tmp_path: Pat
 def test_variants_name_what_is_added(tmp_path: Path) -> None:
     path = tmp_path / "pools.xml"
     path.write_text(_XML)
-    text = f"srpt+pools:{path}+guard:1.5"
+    text = f"srpt+pools:{path}+account"
     resolved = resolve_policies(_WORKLOAD, [text, "fair"], _CORES, "batch", 4)
-    assert resolved.variants[text] == f"least remaining work first, pools {path}, guard 1.5"
+    assert resolved.variants[text] == f"least remaining work first, pools {path}, accounts of users"
     assert resolved.tenant_pools == ("etl", "etl", "etl", "web")
 
 

@@ -292,7 +292,7 @@ def _some_events(draw: random.Random, checked: CheckedMirror, known: dict[str, i
     )
 
 
-@pytest.mark.parametrize("name", ["fair", "srpt", "fsp", "tuned+guard:1.1", "parcae"])
+@pytest.mark.parametrize("name", ["fair", "srpt", "fsp", "tuned+account", "parcae"])
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_tables_are_consistent_after_random_events(name: str, seed: int, toy: Workload) -> None:
     draw = random.Random(seed)
@@ -414,7 +414,7 @@ def _run_short_jobs(checked: CheckedMirror, first: int, count: int) -> None:
 @pytest.mark.parametrize("num_jobs", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_thousands_of_jobs_leave_no_rows_behind(num_jobs: int, toy: Workload) -> None:
     checked = CheckedMirror(
-        policies_for("tuned+guard:1.1", toy),
+        policies_for("tuned+account", toy),
         cores=4,
         duration_model=DurationModel(toy),
     )

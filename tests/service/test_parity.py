@@ -34,12 +34,11 @@ _SYNTHETIC = made_up(20, 8.0)
 #: What is kept of a cluster's tables at a plan: all that policies read, and the orders in force.
 _NOW = (
     "clock_ms", "num_executors", "num_jobs", "num_active", "num_open", "num_schedulable",
-    "num_idle", "num_revealed", "has_limits", "is_corrected", "guess_ms", "guard", "job_ms",
+    "num_idle", "num_revealed", "has_limits", "is_corrected", "guess_ms", "tier_unit_ms", "job_ms",
 )  # fmt: skip
-_JOBS_SKIPPED = {"stage_start", "num_granted", "num_moves"}
+_JOBS_SKIPPED = {"stage_start", "num_granted", "num_moves", "account"}
 #: `serial` breaks ties between task sets, which a live Spark does itself.
 _STAGES_SKIPPED = {"job", "child_start", "selected_round", "serial"}
-_VIRTUAL = ["end_ms", "deadline_ms", "urgency", "total_ms", "has_ended"]
 
 
 @dataclass
@@ -50,9 +49,8 @@ class Snapshot:
     jobs: list[dict[str, Any]]
 
     @staticmethod
-    def of(state: ClusterState, *, with_virtual: bool) -> Snapshot:
+    def of(state: ClusterState) -> Snapshot:
         now = {name: state.now[name][0].item() for name in _NOW}
-        num_virtual = int(state.virtual_now.num_jobs[0]) if with_virtual else 0
         rows = state.active[: int(state.now.num_active[0])].tolist()
         kept = _columns(state.jobs, _JOBS_SKIPPED)[rows].tolist()
         jobs = []
@@ -60,8 +58,9 @@ class Snapshot:
             own = _stages_of(state, row)
             own["fields"] = fields
             own["order"] = state.job_orders[row].tolist()
-            if row < num_virtual:
-                own["virtual"] = state.virtual_jobs.view(np.ndarray)[_VIRTUAL][row].item()
+            if state.now.keeps_accounts[0]:
+                account = state.accounts[state.jobs.account[row]]
+                own["account"] = (float(account.received_ms), float(account.split_ms))
             jobs.append(own)
         return Snapshot(now, jobs)
 
@@ -94,7 +93,7 @@ class Watched(Mirror):
     seen: list[Snapshot] = field(default_factory=list)
 
     def make_plan(self) -> None:
-        self.seen.append(Snapshot.of(self.state, with_virtual=self.planning.guard > 0))
+        self.seen.append(Snapshot.of(self.state))
         super().make_plan()
 
 
@@ -103,12 +102,13 @@ def simulated(
 ) -> tuple[Simulator, list[Snapshot]]:
     """A run, and what the policy saw at every plan."""
     simulator = Simulator(sequence, config, seed, record=True)
-    simulator.state.now.guard[0] = live.guard
+    if live.accounts is not None:
+        live.accounts.keep(simulator.state.now)
     seen = []
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
         if simulator.state.now.num_planned[0] == 0:
-            seen.append(Snapshot.of(simulator.state, with_virtual=live.guard > 0))
+            seen.append(Snapshot.of(simulator.state))
         if hasattr(live.policy, "plan"):
             simulator.follow(live.policy.plan(simulator.observe()))
         else:
@@ -163,8 +163,8 @@ def _assert_same(mine: list[Snapshot], others: list[Snapshot]) -> None:
 
 
 #: `weighted-fair:-1` decides, and plans through the adapter.
-_FEW = ("fair", "srpt", "psbs", "parcae", "tuned+guard:1.1", "weighted-fair:-1")
-_MORE = ("fifo", "sjf", "las", "fsp", "tuned", "srpt+guard:1.2")
+_FEW = ("fair", "srpt", "psbs", "parcae", "tuned+account", "weighted-fair:-1")
+_MORE = ("fifo", "sjf", "las", "fsp", "tuned", "srpt+account")
 _SLOW = (
     *((name, _SYNTHETIC, "load:0.8", 40, 6, 0.4) for name in _MORE),
     *((name, _TPCH, "load:0.9", 25, 20, 0.0) for name in _FEW[:-1] + _MORE),
@@ -208,7 +208,7 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
 @pytest.mark.parametrize(
     "name",
     ["srpt"]
-    + [pytest.param(name, marks=pytest.mark.slow) for name in ("parcae", "fsp", "tuned+guard:1.1")],
+    + [pytest.param(name, marks=pytest.mark.slow) for name in ("parcae", "fsp", "tuned+account")],
 )
 def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=4, unknown_share=0.3)

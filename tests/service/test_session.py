@@ -436,7 +436,7 @@ def test_an_application_may_have_as_many_cores_as_the_protocol_allows(name: str)
 
 @pytest.mark.parametrize(
     ("checkpoint", "text"),
-    [("parcae-cores", "{}"), ("decima-stream", "{}+guard:1.1"), ("tuned-cores", "{}")],
+    [("parcae-cores", "{}"), ("parcae-cores", "{}+account"), ("tuned-cores", "{}")],
 )
 def test_a_policy_file_that_is_removed_does_not_change_a_service_that_runs(
     tmp_path: Path, checkpoint: str, text: str
@@ -472,7 +472,7 @@ def test_policies_that_a_live_cluster_cannot_follow_are_refused(tmp_path: Any) -
 
 def test_the_warm_up_runs_every_kernel_without_a_fallback() -> None:
     workload = load_workload("toy")
-    for name in ("tuned+guard:1.1", "psbs"):
+    for name in ("tuned+account", "psbs"):
         service = service_of(policies_for(name, workload), sharing=Sharing(4))
         warm_up(service)
         assert service.counts.fallbacks == 0

@@ -111,7 +111,7 @@ def test_an_executor_stays_while_the_target_needs_it() -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    ["fair", "fifo", "srpt", "fsp", "psbs", "las", "srpt+guard:1.1", "sjf-cp", "srpt-cap", "tuned"],
+    ["fair", "fifo", "srpt", "fsp", "psbs", "las", "srpt+account", "sjf-cp", "srpt-cap", "tuned"],
 )
 def test_every_policy_ends_all_jobs_although_no_core_is_up_at_first(policy: str) -> None:
     workload = load_workload("toy")

@@ -62,7 +62,9 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
     assert said == f"{learned.headline}\n\n{learned.paragraph}".strip()
     if world == "cores":
         assert learned.exported is not None
-        assert read_policy(learned.exported) == export_policy(str(learned.policy), _WORKLOAD)
+        assert read_policy(learned.exported) == export_policy(
+            f"{learned.policy}+account", _WORKLOAD
+        )
         assert learned.headline.startswith("Under the learned order")
     else:
         assert learned.exported is None

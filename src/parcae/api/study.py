@@ -387,10 +387,12 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
     )
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
     best = request.folder / _POLICY
+    is_in_cores = scenario.config.world is WorldName.CORES
+    # Users keep accounts in the world of cores only.
+    deployed = f"{best}+account" if is_in_cores else str(best)
     # The selection runs decide which policy is kept, so that the comparison stays unbiased.
     chosen = _better(scenario, tuning, training)
     write_checkpoint(chosen, best)
-    is_in_cores = scenario.config.world is WorldName.CORES
     comparison = compare(
         ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
         [
@@ -399,20 +401,19 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
             *(("tuned", world.network) if is_from_shipped else ()),
             str(rule),
             str(best),
-            # Guards exist in the cores world only.
-            *([f"{best}+guard:1.1"] if is_in_cores else []),
+            *([deployed] if is_in_cores else []),
         ],
         num_seeds=request.num_seeds,
         processes=request.processes,
     )
     write_comparison(comparison, request.folder / _COMPARISON)
-    paragraph = savings_paragraph(comparison, scenario.objective, str(best))
+    paragraph = savings_paragraph(comparison, scenario.objective, deployed)
     paragraph += _against_shipped(comparison, scenario.objective, str(best))
     exported, headline = None, ""
     if is_in_cores:
         exported = request.folder / _EXPORTED
-        write_policy(export_policy(str(best), scenario.workload), exported)
-        headline = savings_headline(comparison, scenario.objective, str(best))
+        write_policy(export_policy(deployed, scenario.workload), exported)
+        headline = savings_headline(comparison, scenario.objective, deployed)
     write_text(request.folder / _SUMMARY, f"{headline}\n\n{paragraph}".lstrip() + "\n")
     report = request.folder / _REPORT
     write_report(comparison, report, command=command)

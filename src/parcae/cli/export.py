@@ -20,8 +20,8 @@ from parcae.workloads.import_report import counted
 @command()
 def export(
     policy: str = argument(
-        "The policy: srpt, tuned, parcae, or a checkpoint (*.safetensors). It can have a "
-        "guard, e.g. tuned+guard:1.1.",
+        "The policy: srpt, tuned, parcae, or a checkpoint (*.safetensors), each "
+        "also with accounts of users, e.g. tuned+account.",
         check="policy",
     ),
     workload: str = WORKLOAD,
@@ -50,8 +50,8 @@ def export(
 def policies(as_json: bool = JSON) -> None:
     """List the policies and the worlds in which they work.
 
-    A policy is written NAME or NAME:ARGUMENT. In the world of cores it can have a guard
-    (NAME+guard:1.1), pools (NAME+pools:FILE) and priorities (NAME+priorities:FILE.csv).
+    A policy is written NAME or NAME:ARGUMENT. In the world of cores it can have accounts
+    of users (NAME+account), pools (NAME+pools:FILE) and priorities (NAME+priorities:FILE.csv).
 
     Example: parcae policies
     """

@@ -316,7 +316,7 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
     """The results of one run as JSON, with times in ms.
 
     `makespan_ms` is the clock at the last event in Decima's world, as in the reference runs. In the
-    world of cores a guard may wake up after the last completion, so it is the makespan proper. With
+    world of cores a policy may wake up after the last completion: it is the makespan proper. With
     several executor classes, the results include the share of memory that running tasks left
     unused, and the utilization of each class; those of an elastic cluster include the cores that
     were held; with deadlines, what `parcae.simulation.metrics` counts.

@@ -214,8 +214,6 @@ NOW = np.dtype(
         ("is_corrected", "i8"),  # estimates are scaled by the durations of finished tasks
         ("least_share", "f8"),  # lower bound of a job's remaining work, relative to work done
         ("guess_ms", "f8"),  # typical duration of a task: geometric mean over the workload's jobs
-        # The guard's bound: time in the system / time under fair sharing of any job; 0: no guard.
-        ("guard", "f8"),
         ("keeps_accounts", "i8"),  # accounts follow the clock (`parcae.cluster.kernels.accounts`)
         ("num_accounts", "i8"),  # rows of accounts in use; some of them may be closed
         # What orders count of an overdraft, 0: nothing; and the least share of remaining work.
@@ -310,10 +308,6 @@ VIRTUAL_JOB = np.dtype(
         # When it ended in the virtual run; if it still runs there, the predicted end without
         # further arrivals.
         ("end_ms", "f8"),
-        # The following fields belong to the guard.
-        ("alone_ms", "f8"),  # how long the job still takes if it gets all cores
-        ("deadline_ms", "f8"),  # when it must end
-        ("urgency", "i8"),  # 1 is served before all others, 2 next, ...; 0: not urgent
     ],
     align=True,
 )
@@ -366,10 +360,6 @@ class ClusterState(NamedTuple):
     contenders: Any  # CONTENDER[num_jobs]
     contest: Any  # int64[2 * num_leaves], a winner tree of job rows: contest[1] is served next
     accounts: Any  # ACCOUNT[num_jobs]
-    # The virtual run of fair sharing that the guard uses.
-    virtual_now: Any  # VIRTUAL_NOW[1]
-    virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
-    virtual_stages: Any  # VIRTUAL_STAGE[num_stages]
 
 
 class VirtualRun(NamedTuple):
@@ -455,9 +445,6 @@ def allocate(
         contenders=_table(CONTENDER, num_clusters, with_orders * num_jobs),
         contest=np.zeros((num_clusters, with_orders * 2 * num_leaves), np.int64),
         accounts=_table(ACCOUNT, num_clusters, with_orders * num_jobs),
-        virtual_now=_table(VIRTUAL_NOW, num_clusters, with_orders),
-        virtual_jobs=_table(VIRTUAL_JOB, num_clusters, with_orders * num_jobs),
-        virtual_stages=_table(VIRTUAL_STAGE, num_clusters, with_orders * num_stages),
     )
     state.now.world[:] = world
     for row, executor_class in enumerate(classes):

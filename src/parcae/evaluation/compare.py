@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from rich.table import Table
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S, __version__, num_decimals, seconds_text
-from parcae.cluster.trace import Trace
+from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.evaluation.comparison import (
     RECORDED,
     Column,
@@ -39,7 +40,6 @@ from parcae.evaluation.per_job import comparison_frame, per_job_table, recurring
 from parcae.evaluation.policies import Resolved, ResolvedPolicies, check_seeds, resolve_policies
 from parcae.evaluation.sections import (
     cluster_sections,
-    promise_warnings,
     rival,
     run_warnings,
     setting_warnings,
@@ -59,6 +59,7 @@ from parcae.evaluation.who_pays import (
     LATER,
     MISSED,
     MISSED_MINUS_FIRST,
+    MUCH_LATER,
     TARDINESS,
     TENANTS,
     by_group,
@@ -69,12 +70,13 @@ from parcae.evaluation.who_pays import (
     later_counts,
     later_estimates,
     later_sentence,
+    over_user_fair,
     paired_jobs,
 )
 from parcae.policies.own import AnyPolicy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import resolve_faults
-from parcae.simulation.metrics import RunSummary, deadlines_ms, ideal_ms, summarize
+from parcae.simulation.metrics import RunSummary, deadlines_ms, ideal_ms, jct_ms, summarize
 from parcae.simulation.objectives import FinishedJobs, finished_jobs
 from parcae.simulation.simulator import simulate
 from parcae.workloads.describe import fingerprint
@@ -87,6 +89,7 @@ from parcae.workloads.spark_log.logged_order import (
 from parcae.workloads.tables import seconds_by_name
 from parcae.workloads.workload import JobSequence, Workload
 
+_USER_FAIR = "user-fair"
 #: From this difference on, the simulated time under the log's own order is said to miss the log's.
 _MISSED = 0.1
 _WHOLE_MS = "durations are whole milliseconds; import them in the right unit"
@@ -180,7 +183,8 @@ class ClusterWorld(ComparedWorld):
         pools = resolved.tenant_pools
         of_jobs = [pools[job] for job in sequence.job_index] if pools else []
         users = [job.user for job in sequence.jobs]
-        jobs = paired_jobs(traces, ideal, deadlines_ms(sequence), of_jobs, users)
+        fair_ms = user_fair_ms(sequence, traces, self.config, seed)
+        jobs = paired_jobs(traces, ideal, deadlines_ms(sequence), of_jobs, users, fair_ms)
         return Played(pl.DataFrame(rows, RUNS), jobs)
 
     def results(
@@ -430,7 +434,6 @@ class ClusterWorld(ComparedWorld):
             *setting_warnings(self.workload, self.config, self.arrivals),
             *run_warnings(comparison.jobs),
             *(f"{name}: {row.edge}" for name, row in rows.items() if row.edge),
-            *promise_warnings({name: row.text for name, row in rows.items() if row.text}),
         ]
 
     def tables(self, comparison: Comparison) -> list[Table]:
@@ -443,6 +446,16 @@ class ClusterWorld(ComparedWorld):
             title = f"Who pays, by {key}: mean JCT / that under the first policy"
             caption = "[ ] are 95% confidence intervals over the seeds"
             tables += [text_table(title, [key, *names], rows, caption)] if rows else []
+        over = over_user_fair(comparison.jobs)
+        if over:
+            title = "Users: mean JCT / that under user-fair at the same arrivals"
+            rows = [
+                [own[0].name, *(f"{one.to_user_fair or math.nan:.3f}" for one in own)]
+                for own in by_name(comparison.jobs, "user", []).values()
+            ]
+            shares = [f"{over[row]:.0%}" for row in range(len(names))]
+            rows.append([f"over {MUCH_LATER:g}", *shares])
+            tables.append(text_table(title, ["user", *names], rows))
         return tables
 
     def json_of(self, comparison: Comparison) -> dict[str, Any]:
@@ -460,7 +473,10 @@ class ClusterWorld(ComparedWorld):
                 "p99_jct_s": one.p99_s,
                 "ratio_to_first": one.ratio.to_json(),
                 "later_than_first_share": one.later_share,
+                "ratio_to_user_fair": one.to_user_fair,
             }
+        for row, share in over_user_fair(jobs).items():
+            own[comparison.policies[row].name]["users_later_than_user_fair_share"] = share
         return {"policies": own}
 
     @property
@@ -475,6 +491,32 @@ class ClusterWorld(ComparedWorld):
     def sections(self, comparison: Comparison) -> list[Section]:
         """Averages, pools, recurring jobs, and the charts of one run."""
         return cluster_sections(comparison)
+
+
+def user_fair_ms(
+    sequence: JobSequence, traces: Sequence[Trace], config: SimulationConfig, seed: int
+) -> list[npt.NDArray[np.float64]]:
+    """The times of every trace's jobs under `user-fair` at the trace's own arrivals, NaN for jobs
+    that did not end; empty where fewer than two users are known.
+    """
+    users = {job.user for job in sequence.jobs if job.user}
+    if config.world is not WorldName.CORES or len(users) < 2:
+        return []
+    policy = resolve_policies(sequence.workload, [_USER_FAIR], config, "batch", 1).policies
+    found = list[npt.NDArray[np.float64]]()
+    for trace in traces:
+        if found and not trace.has_sessions:
+            found.append(found[0])
+            continue
+        came = np.flatnonzero(trace.completion_ms != NOT_COMPLETED)
+        came = came[np.argsort(trace.arrival_ms[came], kind="stable")]
+        same = JobSequence(sequence.workload, sequence.job_index[came], trace.arrival_ms[came])
+        fair = simulate(same, policy[_USER_FAIR], config, seed)
+        times_ms = np.full(sequence.num_jobs, np.nan)
+        is_whole = fair.completion_ms != NOT_COMPLETED
+        times_ms[came[is_whole]] = jct_ms(fair)[is_whole]
+        found.append(times_ms)
+    return found
 
 
 def recorded_trace(like: Trace, name: str, sequence: JobSequence) -> Trace:

@@ -19,7 +19,6 @@ from parcae.cluster.orders import Planner
 from parcae.evaluation.comparison import tuned_last
 from parcae.policies.additions import (
     Accounted,
-    Guarded,
     TenantPolicy,
     Tenants,
     read_tenants,
@@ -175,10 +174,7 @@ class Resolved:
         made: AnyPolicy = policy
         if self.tenants is not None:
             made = TenantPolicy(name, made, self.tenants)
-        if self.weights is not None:
-            return Accounted(name, made, self.weights)
-        guard = None if self.text is None else self.text.guard
-        return made if guard is None else Guarded(name, made, guard)
+        return made if self.weights is None else Accounted(name, made, self.weights)
 
 
 @dataclass(frozen=True)
@@ -247,7 +243,7 @@ def resolve_policies(
 
     Policy objects stand for themselves, under their own names. Names are those of the world's
     catalogue (some accept `:tuned` and `:oracle`) or paths of checkpoints, in the cores world with
-    additions (`NAME+guard:1.1`; see `parcae.policies.names`).
+    additions (`NAME+account`; see `parcae.policies.names`).
     """
     setting = PolicySetting(workload, config, arrivals)
     given = [(one if isinstance(one, str) else one.name, one) for one in policies]
@@ -332,6 +328,6 @@ def check_named(checkpoint: Path) -> None:
     if "," in text or not is_path:
         raise ConfigError(
             f"{text!r} could not be named as a policy, because it has a comma, begins with a "
-            "space or reads as another policy (plan:..., ...+guard:1.1): choose another folder or "
-            "file name"
+            "space or reads as another policy (plan:..., ...+pools:p.xml): choose another folder "
+            "or file name"
         )

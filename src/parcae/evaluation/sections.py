@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from parcae.base.texts import MS_PER_S, s_from_ms, seconds_text
@@ -21,18 +23,29 @@ from parcae.evaluation.plots import (
     interval_bars,
     jct_cdf,
     jct_over_time,
+    line_chart,
     policy_color,
     ratio_dots,
     share_by_work,
 )
 from parcae.evaluation.statistics import NO_MATTER, UNKNOWN_TEXT
-from parcae.evaluation.who_pays import LATER, MISSED, TENANTS, Group, by_name
-from parcae.policies.names import PolicyName
+from parcae.evaluation.who_pays import (
+    LATER,
+    MISSED,
+    MUCH_LATER,
+    TENANTS,
+    Group,
+    by_name,
+    over_user_fair,
+)
+from parcae.policies.additions import Accounted
+from parcae.policies.compiled import CompiledPlanner
 from parcae.simulation.bounds import Bounds, lower_bounds
 from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.faults import resolve_faults
+from parcae.simulation.future import Status
 from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms, makespan_ms
-from parcae.simulation.simulator import simulate
+from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.describe import (
     ARRIVALS_IN_LOGS,
     LOST_ENDS,
@@ -40,7 +53,7 @@ from parcae.workloads.describe import (
     TASK_TIME,
     TASK_TIME_LEFT_OUT,
 )
-from parcae.workloads.workload import ArrivalProcess, Workload
+from parcae.workloads.workload import ArrivalProcess, JobSequence, Workload
 
 #: Keys of a workload's provenance that only measurements of one job at a time have: those of
 #: benchmarks/spark/measure.py, and event logs in which hardly two jobs overlap.
@@ -67,17 +80,6 @@ def setting_warnings(workload: Workload, config: SimulationConfig, arrivals: str
         _ended_by_failures(workload, config),
     )
     return [text for text in found if text]
-
-
-def promise_warnings(policies: Mapping[str, PolicyName]) -> list[str]:
-    """What a guard's promise is not, under pools and priorities, in sentences; policies by name."""
-    return [
-        f"{name}: the guard compares with equal shares of all cores for all "
-        "jobs, and moves a job only inside its pool and priority, so jobs of a pool with a small "
-        "share, and of a low priority, may end later than the guard promises"
-        for name, text in policies.items()
-        if text.guard is not None and (text.has_tenants or text.own_pools)
-    ]
 
 
 def run_warnings(jobs: pl.DataFrame) -> list[str]:
@@ -256,6 +258,7 @@ def cluster_sections(comparison: Comparison) -> list[Section]:
         *_tenants(comparison),
         *_recurring(comparison),
         *_one_run(comparison, *first_runs(comparison)),
+        *_overdrafts(comparison),
     ]
 
 
@@ -303,7 +306,25 @@ def _tenants(comparison: Comparison) -> list[Section]:
         )
         table = Table([Cell(key), Cell("jobs"), *head], rows, [note])
         sections += [Section(f"Tenants: who pays, by {key}", [table])] if rows else []
-    return sections
+    return [*sections, *_beside_user_fair(comparison)]
+
+
+def _beside_user_fair(comparison: Comparison) -> list[Section]:
+    """What users would have had with a pool each; no section where none are known."""
+    over = over_user_fair(comparison.jobs)
+    if not over:
+        return []
+    rows: list[list[Cell | str]] = [
+        [_name(own[0]), *(f"{one.to_user_fair or math.nan:.3f}" for one in own)]
+        for own in by_name(comparison.jobs, "user", []).values()
+    ]
+    rows.append([f"users over {MUCH_LATER:g}", *(f"{share:.0%}" for share in over.values())])
+    note = (
+        "Mean completion time of the user's jobs / that under user-fair, Spark's FAIR with a pool "
+        "a user, at the arrivals of the same run."
+    )
+    head = [Cell("user"), *(Cell(policy.name) for policy in comparison.policies)]
+    return [Section("Users beside a pool each", [Table(head, rows, [note])])]
 
 
 #: The headings beside a policy's name, of the cells of `_paid`.
@@ -480,6 +501,60 @@ def _one_run(
         Section(f"One run (seed {seed}): which job ran where", [note, *gantt, *folded]),
         Section("The same run in curves", [*_bounds_texts(traces, bounds), *curves]),
     ]
+
+
+def _overdrafts(comparison: Comparison) -> list[Section]:
+    """What users took beyond a split of the cores, over one run under the first and the best
+    policy; no section where fewer than two users are known.
+    """
+    world = comparison.world
+    if not over_user_fair(comparison.jobs):
+        return []
+    seed = comparison.settings["seeds"][0]
+    sequence = world.draw(seed)
+    charts = []
+    for row, (name, policy) in enumerate(comparison.resolved.for_sequence(sequence, seed).items()):
+        if row in {0, rival(comparison)} and (curves := _curves(sequence, policy, world, seed)):
+            axes = ("time (s)", "core-seconds")
+            title = f"Received beyond an equal split, by user: {name}"
+            charts.append(line_chart(title, axes, curves, is_stepped=True))
+    note = Text(f"One run (seed {seed}). Below 0: what a user is owed.", is_quiet=True)
+    return [Section("Users over one run", [note, Charts(charts)])] if charts else []
+
+
+Curve = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+#: A picture shows so many users, those furthest from their split.
+_MOST_USERS = 8
+
+
+def _curves(sequence: JobSequence, policy: Any, world: Any, seed: int) -> dict[str, Curve]:
+    """By user, the times of plans and what the user had received beyond the split until then."""
+    charged = policy if isinstance(policy, Accounted) else None
+    planner = charged.policy if charged else policy
+    if not isinstance(planner, CompiledPlanner):
+        return {}
+    simulator = Simulator(sequence, world.config, seed)
+    now, accounts = simulator.state.now, simulator.state.accounts
+    now.keeps_accounts[0] = 1
+    if charged:
+        charged.keep(now)
+        simulator.tables = charged.weighted(simulator.tables)
+    planner.restart()
+    users = list(dict.fromkeys(sequence.workload.users))
+    times_s, rows = list[float](), list[npt.NDArray[np.float64]]()
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        table = accounts[: int(now.num_accounts[0])]
+        table = table[table["is_open"] == 1]
+        row = np.zeros(len(users))
+        row[table["user"]] = (table["received_ms"] - table["split_ms"]) / MS_PER_S
+        rows.append(row)
+        times_s.append(s_from_ms(int(now.clock_ms[0])))
+        simulator.follow(planner.plan(simulator.observe()))
+    planner.restart()
+    beyond = np.array(rows).T
+    shown = np.argsort(-np.abs(beyond).max(axis=1), kind="stable")[:_MOST_USERS]
+    return {users[user]: (np.array(times_s), beyond[user]) for user in sorted(shown.tolist())}
 
 
 def _gantt_note(traces: Mapping[str, Trace]) -> str:

@@ -1,4 +1,4 @@
-"""What a name adds to a policy of the world of cores: accounts, a guard, pools and priorities.
+"""What a name adds to a policy of the world of cores: accounts, pools and priorities.
 
 POLICY+pools:FILE+priorities:FILE+account:FILE; every part may be left out, in any order.
 """
@@ -19,59 +19,6 @@ from parcae.simulation.kernels.playing import Simulation, Simulations
 from parcae.workloads.pools import DEFAULT_POOL, Mode, PoolSpec
 from parcae.workloads.tables import priorities_of, read_priorities, read_user_weights
 from parcae.workloads.workload import Workload
-
-
-@dataclass
-class Guarded:
-    """A policy of the world of cores with the guard (`parcae.cluster.kernels.guard`).
-
-    Args:
-        name: name in tables and reports.
-        policy: the policy whose orders are guarded; it must have the compiled methods `play` and
-            `play_many`.
-        factor: upper bound of (a job's time in the system / its time under fair sharing), > 1.
-
-    Raises:
-        PolicyError: the factor is not a finite number above 1, or the policy is not compiled.
-
-    Example: `Guarded("srpt+guard:1.1", srpt, 1.1)`.
-    """
-
-    name: str
-    policy: Any
-    factor: float
-
-    def __post_init__(self) -> None:
-        if not 1.0 < self.factor < float("inf"):
-            raise PolicyError(
-                f"policy {self.name!r}: the guard's factor must be a finite number above 1, "
-                "e.g. +guard:1.1"
-            )
-        if not hasattr(self.policy, "play"):
-            raise PolicyError(
-                f"policy {self.name!r}: in a simulation only a compiled policy can be guarded, "
-                "and neither plan nor a policy in Python is one; leave the guard out"
-            )
-
-    def play(self, simulation: Simulation) -> int:
-        """Simulate a whole run under the guard. Returns the `Status` in which it stopped."""
-        # The kernels apply the guard to the policy's orders if this factor is set.
-        now = simulation.state.now
-        now.guard[:] = self.factor
-        try:
-            return int(self.policy.play(simulation))
-        finally:
-            # The tables may serve another policy next.
-            now.guard[:] = 0.0
-
-    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
-        """Simulate the runs `first` to `last - 1` of many."""
-        now = simulations.states.now
-        now.guard[first:last] = self.factor
-        try:
-            self.policy.play_many(simulations, first, last)
-        finally:
-            now.guard[first:last] = 0.0
 
 
 @dataclass
@@ -110,7 +57,7 @@ class Accounted:
         now = simulation.state.now
         self.keep(now)
         try:
-            tables = self._weighted(simulation.tables)
+            tables = self.weighted(simulation.tables)
             return int(self.policy.play(simulation._replace(tables=tables)))
         finally:
             keep_no_accounts(now)
@@ -120,7 +67,7 @@ class Accounted:
         now = simulations.states.now[first:last]
         self.keep(now)
         try:
-            tables = self._weighted(simulations.tables)
+            tables = self.weighted(simulations.tables)
             self.policy.play_many(simulations._replace(tables=tables), first, last)
         finally:
             keep_no_accounts(now)
@@ -132,7 +79,7 @@ class Accounted:
         now.account_floor[...] = self.floor
         now.tier_unit_ms[...] = tier_unit_ms(self.policy)
 
-    def _weighted(self, tables: Any) -> Any:
+    def weighted(self, tables: Any) -> Any:
         """The workload's tables, with the weights of its users."""
         if not self.weights:
             return tables

@@ -8,7 +8,6 @@ NAME is a row of the registry (`parcae.policies.registry`), the path of a checkp
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,17 +20,16 @@ from parcae.workloads.pools import sparks_file
 #: What begins an addition. In a path, as in runs+guard2/best.safetensors, it is part of a name: the
 #: word goes on, or a slash or the suffix of a checkpoint follows before the next colon.
 _MARK = re.compile(
-    r"\+(account|guard|pools|priorities|unguarded)(?![A-Za-z_./-]|[^:]*(?:/|\.safetensors$))"
+    r"\+(account|pools|priorities|unguarded)(?![A-Za-z_./-]|[^:]*(?:/|\.safetensors$))"
 )
 _HELP = {
     "account": "write nothing or a CSV file of weights after the account, e.g. "
     "srpt+account:weights.csv",
-    "guard": "write a factor above 1 after the guard, e.g. srpt+guard:1.1",
     "pools": "write an allocation file after the pools, e.g. srpt+pools:fairscheduler.xml",
     "priorities": "write a CSV file after the priorities, e.g. srpt+priorities:priorities.csv",
     "unguarded": "write nothing after +unguarded, e.g. set+unguarded",
 }
-_NEEDS_VALUE = {"guard", "pools", "priorities"}
+_NEEDS_VALUE = {"pools", "priorities"}
 #: `account` is `srpt+account`.
 _ACCOUNT = "account"
 _ORDERS_ACCOUNT = "srpt"
@@ -47,12 +45,6 @@ ADDITIONS = (
         "POLICY+account[:WEIGHTS.csv]",
         "the policy, but what the job's user has received of the cores beyond an equal (or "
         "weighted) split counts as work left; `account` is srpt+account",
-        "cores",
-    ),
-    (
-        "POLICY+guard:FACTOR",
-        "the policy, but a job goes first if its time in the system would otherwise exceed FACTOR "
-        "times its time under virtual fair sharing",
         "cores",
     ),
     (
@@ -80,7 +72,6 @@ class PolicyName:
 
     Args:
         name: the policy without additions, such as "weighted-fair:-1".
-        guard: factor of the guard; None: no guard.
         pools: path of the allocation file; "": no pools.
         priorities: path of the file of priorities; "": no priorities.
         is_unguarded: whether a policy of rigid jobs may withhold jobs whatever the harm.
@@ -88,7 +79,6 @@ class PolicyName:
     """
 
     name: str
-    guard: float | None = None
     pools: str = ""
     priorities: str = ""
     is_unguarded: bool = False
@@ -136,13 +126,12 @@ class PolicyName:
         return (*parts, path.partition(":")[2], self.argument)
 
     def describe(self) -> str:
-        """The additions in words, such as ", pools p.xml, guard 1.1"; or no text."""
+        """The additions in words, such as ", pools p.xml, accounts of users"; or no text."""
         words = (
             f", pools {self.pools}" if self.pools else "",
             f", priorities {self.priorities}" if self.priorities else "",
             "" if self.account is None else ", accounts of users",
             f" weighted by {self.account}" if self.account else "",
-            "" if self.guard is None else f", guard {self.guard:g}",
         )
         return "".join(words)
 
@@ -150,8 +139,10 @@ class PolicyName:
 def parse_name(text: str) -> PolicyName:
     """Parse the name of a policy.
 
-    Example: `parse_name("srpt+guard:1.1")` is `PolicyName("srpt", guard=1.1)`.
+    Example: `parse_name("srpt+pools:p.xml")` is `PolicyName("srpt", pools="p.xml")`.
     """
+    if re.search(r"\+guard:[0-9.]+($|\+)", text):
+        raise PolicyError(f"policy {text!r}: accounts of users replace the guard; write +account")
     name, *parts = _MARK.split(text)
     values: dict[str, str] = {}
     # The parts alternate: a mark, and the text up to the next one.
@@ -173,20 +164,13 @@ def parse_name(text: str) -> PolicyName:
         raise PolicyError(
             f"policy {text!r}: the pools' file is an XML or JSON file; {_HELP['pools']}"
         )
-    guard = _factor(text, values["guard"]) if "guard" in values else None
     parsed = PolicyName(
         name,
-        guard,
         pools,
         values.get("priorities", ""),
         "unguarded" in values,
         values.get(_ACCOUNT),
     )
-    if guard is not None and parsed.account is not None:
-        raise PolicyError(
-            f"policy {text!r}: a guard would undo the accounts, since every job of a loop becomes "
-            "urgent; write only one of them"
-        )
     if parsed.word.startswith("user-fair") and (parsed.has_tenants or parsed.account is not None):
         raise PolicyError(f"policy {text!r} has a pool a user: it takes no other order of users")
     if parsed.own_pools and parsed.has_tenants:
@@ -195,17 +179,6 @@ def parse_name(text: str) -> PolicyName:
             "jobs share equally or by priority"
         )
     return parsed
-
-
-def _factor(text: str, value: str) -> float:
-    """The factor of a guard."""
-    try:
-        factor = float(value)
-    except ValueError:
-        factor = math.nan
-    if not math.isfinite(factor) or factor <= 1.0:
-        raise PolicyError(f"policy {text!r}: {_HELP['guard']}")
-    return factor
 
 
 def parse_live_name(text: str) -> PolicyName:

@@ -155,7 +155,8 @@ class SchedulerView:
 
 
 AnyPolicy = Policy | Planner | CompiledPolicy
-"""A policy that decides, one that plans, or one that can only run whole simulations (guarded)."""
+"""A policy that decides, one that plans, or one that can only run whole simulations (with
+accounts)."""
 
 PolicyFunction = Callable[[SchedulerView], "Iterable[JobView] | Orders | Decision"]
 """A plain function: the jobs in order of priority, or a whole answer (`Orders`, `Decision`)."""

@@ -6,6 +6,7 @@ The Spark plugin reads it (`parcae.spark.guest.Policy` in Java).
 from __future__ import annotations
 
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,20 +29,20 @@ from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import Workload, rows_by_name, usual_row
 
 VERSION = 3
-#: Files without accounts are written so: plugins of earlier versions read them.
-_OLDER = 2
+#: The version of files that may have a guard, which accounts replace.
+_OF_GUARD = 2
+_LOG = logging.getLogger(__name__)
 #: The order by least remaining work, which has no parameters.
 PLAIN = "srpt"
 #: The policies that can be exported, for messages.
 EXPORTABLE = (
     f"{PLAIN}, tuned, parcae, one of their variants, or a checkpoint of the world of cores, "
-    "each with +account or +guard:FACTOR, or without"
+    "each with +account or without"
 )
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Numbers = tuple[float, ...]
-_Factor = Annotated[float, Field(gt=1, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
@@ -78,16 +79,28 @@ class PolicyFile(_Strict):
     """
 
     format: Literal["parcae-policy"]
-    version: Literal[2, 3]
+    version: Literal[3]
     policy: str
     kind: Literal["srpt", "order-rule", "order-network"]
     parameters: dict[str, _Number]
-    guard: _Factor | None = None  # version 2 only
-    account: PolicyAccount | None = None  # from version 3 on
+    account: PolicyAccount | None
     mean_work_ms: _Amount
     guess_ms: _Amount
     jobs: dict[str, PolicyJob]
     weights: tuple[_Number, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replace_guard(cls, content: Any) -> Any:
+        """Read a file of version 2: its guard, if it has one, is replaced by accounts."""
+        if not isinstance(content, dict) or content.get("version") != _OF_GUARD:
+            return content
+        account = None
+        if content.get("guard") is not None:
+            _LOG.warning("accounts of users replace the guard of policy %s", content.get("policy"))
+            account = {"factor": FACTOR, "floor": FLOOR}
+        kept = {name: value for name, value in content.items() if name != "guard"}
+        return {**kept, "version": VERSION, "account": account}
 
     @model_validator(mode="after")
     def _check_parameters(self) -> PolicyFile:
@@ -97,9 +110,6 @@ class PolicyFile(_Strict):
         wanted = NUM_ORDER_WEIGHTS if self.kind == KIND else 0
         if len(self.weights) != wanted:
             raise ValueError(f"{self.kind} has {wanted} weights, not {len(self.weights)}")
-        needed, other = ("account", "guard") if self.version == VERSION else ("guard", "account")
-        if needed not in self.model_fields_set or other in self.model_fields_set:
-            raise ValueError(f"a file of version {self.version} has {needed} and no {other}")
         return self
 
 
@@ -121,23 +131,20 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
             f"policy {policy!r} cannot be exported with weights, which belong to the application: "
             "write +account alone"
         )
-    account = PolicyAccount(factor=FACTOR, floor=FLOOR)
-    extra: dict[str, Any] = {"version": _OLDER, "guard": name.guard}
-    if name.account is not None:
-        extra = {"version": VERSION, "account": account}
     return PolicyFile(
         format="parcae-policy",
+        version=3,
         policy=policy,
         kind=kind,
         parameters={parameter.name: theta[parameter] for parameter in OrderParameter if theta},
         weights=weights,
+        account=None if name.account is None else PolicyAccount(factor=FACTOR, floor=FLOOR),
         mean_work_ms=workload.mean_work_ms,
         guess_ms=math.exp(mean_log_task_ms(workload)),
         jobs={
             name: _policy_job(workload.jobs[usual_row(workload, rows)])
             for name, rows in sorted(rows_by_name(workload).items())
         },
-        **extra,
     )
 
 
@@ -169,10 +176,7 @@ def content_of(policy: PolicyFile) -> dict[str, Any]:
     """What is written into the file; only a network's file has weights, and only jobs whose bytes
     are known have them.
     """
-    without = {"guard" if policy.version == VERSION else "account"}
-    content = policy.model_dump(
-        mode="json", exclude=without | (set() if policy.weights else {"weights"})
-    )
+    content = policy.model_dump(mode="json", exclude=None if policy.weights else {"weights"})
     for job in content["jobs"].values():
         if job["scan_bytes"] is None:
             del job["scan_bytes"]

@@ -272,7 +272,6 @@ def check_additions(name: PolicyName, world: str) -> None:
     if world != "cores":
         what = "planning by pools" if name.own_pools else what
         what = "keeping pools or priorities" if name.has_tenants else what
-        what = "the guard" if name.guard is not None else what
         what = "keeping accounts of users" if name.account is not None else what
     if what:
         raise PolicyError(

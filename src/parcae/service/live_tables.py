@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parcae.cluster.kernels.serving import resize
-from parcae.cluster.state import ClusterState, VirtualRun
+from parcae.cluster.state import ClusterState
 from parcae.service.jobs import DurationModel, RecurringJob
 from parcae.service.policies import Planning, PolicyFor
 from parcae.service.protocol import OrdersMessage
@@ -23,7 +23,6 @@ from parcae.service.tables import (
     Room,
     empty_state,
     grown,
-    guard_run,
     kept_jobs,
     repack,
     room_of,
@@ -147,7 +146,7 @@ class LiveTables:
         self._reveals: deque[int] = deque()
         self._use(state)
         self.planning = Planning(self._policy_for, num_cores, room_of(state))
-        state.now["guard"][0] = self.planning.guard
+        self.planning.begin(state)
 
     def _use(self, state: ClusterState) -> None:
         """Take new tables into use."""
@@ -203,10 +202,6 @@ class LiveTables:
         num_tasks, num_started, num_finished = (int(self._stage[name][row]) for name in names)
         return num_tasks, num_started, num_finished
 
-    def _runs(self) -> list[VirtualRun]:
-        """All virtual runs: the guard's, and those of the policy."""
-        return [guard_run(self.state), *self.planning.runs]
-
     def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
         """Make room for more rows; with `job`, the stages must directly follow those of the job."""
         room = room_of(self.state)
@@ -222,7 +217,7 @@ class LiveTables:
 
     def _repack(self, more: Room, job: LiveJob | None = None) -> None:
         """Release the rows of ended jobs and make room for more; half of the tables stays free."""
-        kept = kept_jobs(self.state, self._runs(), self._gone)
+        kept = kept_jobs(self.state, self.planning.runs, self._gone)
         self._gone.clear()
         # An open job gets as many free rows behind its stages as it has stages, plus two.
         open_rows = [row for row, live in self.by_row.items() if live.is_open]
@@ -232,7 +227,8 @@ class LiveTables:
             spare[kept == job.row] += more.stages
         num_edges = int(self._stage["num_children"][stages_of(self.state, kept)].sum())
         needed = Room(
-            2 * (len(kept) + more.jobs),
+            # Who has taken more than the split may keep an account without a job.
+            max(2 * (len(kept) + more.jobs), int(self._now["num_accounts"][0])),
             2 * (int(counts.sum() + spare.sum()) + more.stages),
             2 * (num_edges + more.edges) + 2,
         )

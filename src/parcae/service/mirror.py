@@ -8,6 +8,7 @@ that share a cluster. All checks of an event come before its first change to the
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import time
 from collections import OrderedDict
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from parcae.base.errors import ProtocolError
 from parcae.base.texts import MS_PER_S
+from parcae.cluster.kernels.accounts import advance_clock, enter_account
 from parcae.cluster.kernels.cores import (
     can_plan,
     complete_stage,
@@ -71,6 +73,7 @@ from parcae.service.protocol import (
 )
 from parcae.service.tables import Room, with_more_cores
 from parcae.service.turns import paced
+from parcae.workloads.job import bare_name
 
 #: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
@@ -272,7 +275,7 @@ class Mirror(LiveTables):
                 self._offsets[application] = self._offset_of(application) + change_ms
                 self._cached_orders = {}
                 clock_ms += change_ms
-        self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
+        advance_clock(self.state, max(clock_ms, self.clock_ms))
         self._heard_s = now_s
 
     def _wake(self) -> None:
@@ -352,6 +355,8 @@ class Mirror(LiveTables):
         )
         self.jobs[job.key] = self.by_row[job.row] = job
         self.own.setdefault(application, {})[job_id] = job
+        if self._now["keeps_accounts"][0]:
+            enter_account(self.state, job.row, _user_of(job), 1.0)
         # The stages without parents are runnable, or wait for their turn.
         start = int(self._job["stage_start"][job.row])
         if job.is_open:
@@ -558,7 +563,7 @@ class Mirror(LiveTables):
             self._add_children(self.stage_row(job, parent), rows)
         self._derive(job)
         hidden = self._rows_of(job.row).start if job.is_open else NO_STAGE
-        for run in self._runs():
+        for run in self.planning.runs:
             stages_added(self.state, run, job.row, self.stage_row(job, num_old), hidden)
         # New stages whose parents have all ended are runnable at once.
         free = [
@@ -755,6 +760,12 @@ class Mirror(LiveTables):
         columns = (orders[name][found] for name in ("tier", "rank", "limit"))
         each = zip(*(column.tolist() for column in (at, position, *columns)), strict=True)
         return [one for one in each if one[1] not in jobs[one[0]].ended]
+
+
+def _user_of(job: LiveJob) -> int:
+    """The number of the job's user: messages name nobody, so it is that of its recurring name."""
+    name = bare_name(job.name) if job.recurring.names else ""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 
 def _finite(value: Any) -> float:

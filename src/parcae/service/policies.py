@@ -26,7 +26,7 @@ from parcae.cluster.kernels.serving import forget_orders
 from parcae.cluster.observation import Policy, objection, observe
 from parcae.cluster.orders import Planner, objection_to_orders, orders_of, put
 from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
-from parcae.policies.additions import TenantPolicy
+from parcae.policies.additions import Accounted, TenantPolicy
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.compiled import CompiledPlanner, virtual_runs
 from parcae.policies.names import parse_live_name
@@ -43,13 +43,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LivePolicy:
-    """A policy and the factor of its guard (0: no guard).
+    """A policy, and the accounts of users under it (None: they keep none).
 
     It belongs to one cluster, because planners remember the cluster's jobs.
     """
 
     policy: Any
-    guard: float = 0.0
+    accounts: Accounted | None = None
 
 
 #: Makes a policy for a cluster with a given number of cores.
@@ -62,8 +62,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
     The expensive part of a policy is made once for each number of cores.
     """
     name = parse_live_name(text)
-    if name.account is not None:
-        raise PolicyError(f"policy {text!r}: the service knows no users; leave the account out")
+    if name.account:
+        raise PolicyError(f"policy {text!r}: in the service all users have equal weights")
     # Once: a file that is replaced or removed must not change or end a service that runs.
     read = cache(read_checkpoint)
 
@@ -84,7 +84,11 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
             )
         return policy
 
-    return lambda num_cores: LivePolicy(with_new_memory(made(num_cores)), name.guard or 0.0)
+    def live(num_cores: int) -> LivePolicy:
+        policy = with_new_memory(made(num_cores))
+        return LivePolicy(policy, None if name.account is None else Accounted(text, policy))
+
+    return live
 
 
 def with_new_memory(policy: Any) -> Any:
@@ -118,10 +122,10 @@ class Planning:
         if isinstance(policy, CompiledPlanner):
             self._tables = policy.tables_for(room.jobs, room.stages, 1)
 
-    @property
-    def guard(self) -> float:
-        """Factor of the policy's guard; 0: no guard."""
-        return self._live.guard
+    def begin(self, state: ClusterState) -> None:
+        """Let a new state keep the accounts of users, if the policy has them."""
+        if self._live.accounts is not None:
+            self._live.accounts.keep(state.now)
 
     @property
     def decides(self) -> bool:
@@ -154,7 +158,7 @@ class Planning:
 
     def plan(self, state: ClusterState) -> TimedPlan:
         """Put new orders into force: the policy's or, if it fails, those of fair sharing."""
-        state.now["guard"][0] = self.guard
+        self.begin(state)
         start = time.perf_counter()
         try:
             self._ask(state)
@@ -173,7 +177,7 @@ class Planning:
 
     def plan_fairly(self, state: ClusterState) -> None:
         """Put the orders of fair sharing into force in place of the policy's."""
-        state.now["guard"][0] = 0.0
+        state.now["account_factor"][0] = 0.0
         settle_round(state, False)  # decisions before a failure have committed cores
         self._begin(state)
         plan(state, orders_of(state), self._fair_tables)

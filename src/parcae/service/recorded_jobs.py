@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from parcae.base.errors import InputError
 from parcae.base.texts import MS_PER_HOUR
-from parcae.policies.additions import Guarded
 from parcae.service.policies import policies_for
 from parcae.service.protocol import (
     Event,
@@ -277,5 +276,4 @@ def _played_ms(
     policy: str, sequence: JobSequence, config: SimulationConfig
 ) -> npt.NDArray[np.float64]:
     live = policies_for(policy, sequence.workload)(config.num_executors)
-    guarded = Guarded(policy, live.policy, live.guard) if live.guard else live.policy
-    return jct_ms(simulate(sequence, guarded, config, 0)).astype(np.float64)
+    return jct_ms(simulate(sequence, live.accounts or live.policy, config, 0)).astype(np.float64)

@@ -28,7 +28,7 @@ from parcae.cluster.state import (
 )
 
 Rows = npt.NDArray[np.int64]
-#: Number of latest jobs that keep their rows: the guard learns from 128 and the job before them.
+#: Number of latest jobs that keep their rows: rules learn from 64.
 _LATEST = 130
 #: Number of ended jobs that keep their rows for a virtual run; if there are more, the oldest go.
 _MOST_VIRTUAL = 1_000
@@ -125,19 +125,15 @@ def repack(state: ClusterState, kept: Rows, spare: Rows, room: Room) -> Repacked
     new.now.num_stages[0] = ends[-1] if len(kept) else 0
     new.now.num_edges[0] = len(edges)
     new.sources[0] = state.sources[0]
+    num_accounts = int(state.now.num_accounts[0])
+    new.accounts[:num_accounts] = state.accounts[:num_accounts]
     for name in ("pools", "classes", "executors"):
         getattr(new, name)[:] = getattr(state, name)
     for name, mapping in (("job", job_map), ("stage", stage_map)):
         column = new.executors[name]  # -1: no job, no stage
         column[column >= 0] = mapping[column[column >= 0]]
-    copy_virtual(guard_run(state), guard_run(new), job_map, stage_map)
     _copy_active(state, new, job_map)
     return Repacked(new, job_map, stage_map)
-
-
-def guard_run(state: ClusterState) -> VirtualRun:
-    """The virtual run of the guard."""
-    return VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
 
 
 def _copy_active(state: ClusterState, new: ClusterState, job_map: Rows) -> None:

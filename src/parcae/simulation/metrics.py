@@ -389,6 +389,7 @@ class RunSummary:
         unfinished: jobs that had arrived but were not complete at the end of the run.
         missed_deadlines: share of jobs that took longer than DEADLINE_SLOWDOWN times their ideal
             duration.
+        open_mean, open_most: jobs in the system, the mean over time and the most at once.
         fragmentation: share of the busy executors' memory that their tasks did not need; None if
             the tasks were not recorded or the executors have no stated memory.
         failed_attempts: attempts of tasks that failed; None, as the next four, without faults.
@@ -417,6 +418,8 @@ class RunSummary:
     tasks: int
     unfinished: int
     missed_deadlines: float
+    open_mean: float
+    open_most: int
     fragmentation: float | None = None
     failed_attempts: int | None = None
     interrupted_attempts: int | None = None
@@ -445,6 +448,7 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
     slowdowns = slowdown(trace, sequence)[has_arrived]
     p50, p95, p99 = jct_percentiles_ms(trace, (50, 95, 99))
     faults = trace.faults
+    times_ms, num_open = concurrency(trace)
     return RunSummary(
         average_jct_ms=float(jct_ms(trace)[has_arrived].mean()),
         median_jct_ms=p50,
@@ -462,6 +466,8 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         tasks=trace.num_tasks,
         unfinished=int(np.count_nonzero(has_arrived & (trace.completion_ms == NOT_COMPLETED))),
         missed_deadlines=float((slowdowns > DEADLINE_SLOWDOWN).mean()),
+        open_mean=float(jct_ms(trace)[has_arrived].sum() / max(1, times_ms[-1] - times_ms[0])),
+        open_most=int(num_open.max()),
         fragmentation=memory_fragmentation(trace, sequence),
         failed_attempts=None if faults is None else faults.failed,
         interrupted_attempts=None if faults is None else faults.interrupted,

@@ -84,9 +84,9 @@ def spread_in_words(jobs: Sequence[JobSpec]) -> str:
 def fingerprint(workload: Workload) -> str:
     """Hash of everything that a simulation uses.
 
-    This includes DAGs, tasks, durations, demands, weights, spread and pools. Attributes that were
-    added later (spread, pools, bytes, driver time, sessions) enter the hash only where they are
-    set, so that older workloads keep their fingerprints.
+    This includes DAGs, tasks, durations, demands, weights, spread, pools and users. Attributes that
+    were added later (spread, pools, users, bytes, driver time, sessions) enter the hash only where
+    they are set, so that older workloads keep their fingerprints.
     """
     digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
     if workload.cores_per_task > 1:
@@ -96,6 +96,8 @@ def fingerprint(workload: Workload) -> str:
         digest.update(repr((job.name, job.arrival_ms)).encode())
         if job.work_sigma > 0 or job.pool:
             digest.update(repr(("job", job.work_sigma, job.pool)).encode())
+        if job.user:
+            digest.update(repr(("user", job.user)).encode())
         if (driver := job.driver_time) is not None:
             for times in (driver.gap_ms, driver.lag_ms, driver.tail_ms):
                 digest.update(b"driver:" + times.tobytes())

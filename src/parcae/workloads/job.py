@@ -332,7 +332,7 @@ class JobSpec:
         num_runs: number of runs from which the profile was made.
         pool: Spark's scheduler pool that the job ran in; "" where none was set.
         user: the person who ran the job, as the server or the application named them; "" where
-            nobody did. No scheduler here uses it, so fingerprints leave it out.
+            nobody did.
         session: number of the session (closed loop) of the recorded run, in which the next query
             comes only after this one has ended; -1 for none.
         pauses_ms: the recorded pauses, in ms, from the end of the job before it in its session to

@@ -180,6 +180,12 @@ def move_clock(state, time_ms):  # type: ignore[no-untyped-def]
     state.now.clock_ms[0] = time_ms
 
 
+@kernel
+def advance_clock(state, time_ms):  # type: ignore[no-untyped-def]
+    """As `move_clock`, for a live cluster."""
+    move_clock(state, time_ms)
+
+
 @inlined
 def _has_two_users(state):  # type: ignore[no-untyped-def]
     """Whether jobs of more than one user are in the system."""

@@ -25,7 +25,6 @@ from parcae.cluster.kernels.dispatch import (
     refresh_contender,
     uses_pools,
 )
-from parcae.cluster.kernels.guard import guard_orders
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
@@ -36,11 +35,9 @@ from parcae.cluster.kernels.tables import (
     reset_stage_order,
     stages_of,
 )
-from parcae.cluster.kernels.virtual import empty_virtual_run, virtual_of
 from parcae.cluster.state import COMPLETE_RANK, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 
 #: Tier of the stages that no decision of a planning round named: they come after all named stages.
-#: It is below what the guard treats as infinite, so that the guard can move these stages, too.
 _UNNAMED = 1e11
 
 
@@ -57,7 +54,6 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     now.num_planned[0] = 0
     now.num_accounts[0] = 0
     now.is_elastic[0] = 0
-    empty_virtual_run(virtual_of(state))
     state.contest[:] = NO_JOB
 
 
@@ -256,14 +252,11 @@ def _check_job(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def accept_orders(state):  # type: ignore[no-untyped-def]
-    """Apply the guard or the accounts, put the orders in the tables into force, and end the
-    planning round. Returns false if the orders are invalid;
-    `parcae.cluster.orders.objection_to_orders` says why.
+    """Apply the accounts, put the orders in the tables into force, and end the planning round.
+    Returns false if the orders are invalid; `parcae.cluster.orders.objection_to_orders` says why.
     """
     now = state.now
     pools = state.pools
-    if now.guard[0] > 0.0:
-        guard_orders(state)
     if now.account_factor[0] > 0.0:
         charge_orders(state)
     now.num_source[0] = 0

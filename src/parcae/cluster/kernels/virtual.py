@@ -18,18 +18,12 @@ import math
 
 from parcae.base.compiled.kernels import inlined, kernel, sort_rows
 from parcae.cluster.kernels.tables import core_time_ms, correction, edges_of, stages_of
-from parcae.cluster.state import NOT_YET, VirtualRun
+from parcae.cluster.state import NOT_YET
 
 #: Work and times below this count as zero: rates are floating-point numbers.
 _EPSILON_MS = 1e-6
 #: The same as a share of a stage's work: sums of large numbers are rounded more coarsely.
 _EPSILON_SHARE = 1e-12
-
-
-@inlined
-def virtual_of(state):  # type: ignore[no-untyped-def]
-    """Return the virtual run that is part of a cluster's state."""
-    return VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
 
 
 @inlined

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
-from parcae.cluster.kernels.guard import remaining_work
 from parcae.cluster.kernels.policies import begin_run, plan
 from parcae.cluster.kernels.tables import (
     correction,
@@ -55,8 +54,7 @@ class Formula(NamedTuple):
     virtual: VirtualRun  # of fair sharing, which the kernels keep between plans
 
 
-#: Tier of the first job without a deadline. It is above the time to any deadline, and below what
-#: the guard treats as infinite.
+#: Tier of the first job without a deadline. It is above the time to any deadline.
 _LAST_TIER = 1e11
 _LARGEST_TIER = 9e11
 
@@ -189,13 +187,34 @@ def _time_to_deadline(view, tables, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _remaining_work(state, virtual, job):  # type: ignore[no-untyped-def]
+    """Estimate (core time that the job still needs, its remaining critical path), in ms.
+
+    A running task counts as half done.
+    """
+    stages = state.stages
+    factor = correction(state, job)
+    work_ms = 0.0
+    path_ms = 0.0
+    for stage in stages_of(state, job):
+        running = stages.num_bound[stage]
+        unstarted = stages.num_tasks[stage] - stages.num_started[stage]
+        if running + unstarted > 0:
+            task_ms = stages.task_ms[stage] * factor
+            done_ms = 0.5 * task_ms if unstarted == 0 else 0.0
+            work_ms += (unstarted + 0.5 * running) * task_ms
+            path_ms = max(path_ms, virtual.stages.path_ms[stage] * factor - done_ms)
+    return work_ms, path_ms
+
+
+@kernel
 def _alone_ms(view, virtual, job):  # type: ignore[no-untyped-def]
     """Estimate how long the job still takes if it gets all cores, in ms.
 
     On its longest path a stage of many tasks counts as up to one and a half of them, because the
     slowest of many takes longer than their mean. So it may be an overestimate.
     """
-    work_ms, path_ms = remaining_work(view, virtual, job)
+    work_ms, path_ms = _remaining_work(view, virtual, job)
     return max(work_ms / view.now.num_executors[0], path_ms)
 
 
@@ -248,7 +267,7 @@ def plan_by_formula(view, orders, formula):  # type: ignore[no-untyped-def]
     """Write new orders."""
     kind, tables, virtual = formula
     orders.wake_ms[0] = NOT_YET
-    # FIFO needs nothing else. In a whole run the guard has moved tiers in the same tables.
+    # FIFO needs nothing else. In a whole run other orders may have been in the same tables.
     for position in range(view.now.num_active[0]):
         orders.jobs.tier[view.active[position]] = 0.0
     if kind in (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS):

@@ -64,7 +64,7 @@ class OrderRule(NamedTuple):
     virtual: VirtualRun  # of fair sharing, which the kernels keep between plans
 
 
-#: Tier of jobs that are probed: before all others except those that the guard puts first.
+#: Tier of jobs that are probed: before all others.
 PROBE_TIER = -1e6
 #: The recent estimate error is the mean over this many latest jobs, and a prior of a small error
 #: that counts as two jobs.
