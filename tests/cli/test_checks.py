@@ -213,7 +213,7 @@ def test_a_network_is_not_replaced_by_the_rule_that_is_tuned_from_it(tmp_path: P
     assert own.read_bytes() == before
 
 
-@pytest.mark.parametrize("folder", ["a,b", "out+account", "out+pools:1", "plan:out", "srpt:a"])
+@pytest.mark.parametrize("folder", ["a,b", "out+pools:1", "plan:out", "srpt:a"])
 @pytest.mark.parametrize(
     "command",
     [

@@ -172,7 +172,7 @@ class LiveTables:
         """The size of the tables."""
         if self._measured is not self.state:
             self._measured = self.state
-            runs = [table for run in self._runs() for table in run]
+            runs = [table for run in self.planning.runs for table in run]
             self._num_bytes = sum(table.nbytes for table in (*self.state, *runs))
         return self._num_bytes
 
