@@ -25,12 +25,12 @@ from benchmarks.spark.queries import Application, Arrival, TpchSpark
 from benchmarks.spark.replaying import SparkFailedError
 from benchmarks.spark.tables import NUM_QUERIES, check_tools, make_tables, query_texts
 from benchmarks.spark.work import Work, number, numbers, run_script, tell
+from parcae.spark.build import build_plugin
 
 from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
 from parcae.evaluation.statistics import ratio_estimate
-from parcae.spark.build import build_plugin
 from parcae.spark.home import find_spark
 from parcae.workloads.spark_log.files import find_logs, read_lines
 from parcae.workloads.workload import RandomStreams
