@@ -25,13 +25,13 @@ from benchmarks.spark.queries import Application, Arrival, TpchSpark
 from benchmarks.spark.replaying import SparkFailedError
 from benchmarks.spark.tables import NUM_QUERIES, check_tools, make_tables, query_texts
 from benchmarks.spark.work import Work, number, numbers, run_script, tell
-from parcae.spark.build import build_plugin
 
 from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
 from parcae.evaluation.statistics import ratio_estimate
 from parcae.spark.home import find_spark
+from parcae.spark.jar import find_jar
 from parcae.workloads.spark_log.files import find_logs, read_lines
 from parcae.workloads.workload import RandomStreams
 
@@ -80,7 +80,7 @@ def run_round(
         plugin = {"spark.parcae.control": str(control), "spark.parcae.user": "one"}
     jvm = TpchSpark(
         spark,
-        build_plugin(spark),
+        find_jar(spark),
         args.work,
         make_tables(work, args.scale_factor),
         query_texts(work),
@@ -118,14 +118,13 @@ def main(args: argparse.Namespace) -> None:
             for place in order
         }
         blocks.append(rounds)
+    loads = [one["load"] for block in blocks for one in block.values()]
     print_rows(
         f"{args.at_once} queries at once, {args.cores} cores, {args.memory}",
         ("condition", "failed", "mean to FAIR", "mean s", "spilled GiB", "task s", "GC s"),
         [row(condition, blocks) for condition in map(named, wanted)],
-        120,
+        f"load average {min(loads):.1f} to {max(loads):.1f}",
     )
-    loads = [one["load"] for block in blocks for one in block.values()]
-    print(f"load average {min(loads):.1f} to {max(loads):.1f}")
 
 
 def row(name: str, blocks: list[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typing import Any
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import environment
+from parcae.workloads.job import JobSpec
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
 from tests.conftest import wait_until
@@ -32,9 +33,9 @@ _SHORT = 2
 _TASK_MS = 100
 
 
-def write_two_queries(path: Path) -> Path:
-    """A policy file that knows the queries `long` and `short` by their users' names."""
-    jobs = (chain(1, _LONG, _TASK_MS, "long"), chain(1, _SHORT, _TASK_MS, "short"))
+def write_two_queries(path: Path, *others: JobSpec) -> Path:
+    """A policy file that knows the queries `long` and `short` by their users' names, and others."""
+    jobs = (chain(1, _LONG, _TASK_MS, "long"), chain(1, _SHORT, _TASK_MS, "short"), *others)
     write_policy(export_policy("srpt", Workload("w", jobs)), path)
     return path
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY, wait_until
 from tests.spark.machine import Machine
 from tests.spark.proofs import guided, write_two_queries
@@ -31,7 +32,8 @@ def test_metrics_are_those_of_the_page_and_reach_a_sink(machine: Machine, tmp_pa
         "spark_metrics_conf_*_sink_csv_period": 1,
         "spark_metrics_conf_*_sink_csv_directory": csv,
     }
-    policy = write_two_queries(tmp_path / "policy.json")
+    huge = chain(1, 1_000, 60_000, "huge")
+    policy = write_two_queries(tmp_path / "policy.json", huge)
     with application(machine, policy, **sink) as queries:
         numbers = machine.jvm.parcae.spark.Numbers
         assert numbers.names().split() == sorted(documented)
@@ -41,7 +43,9 @@ def test_metrics_are_those_of_the_page_and_reach_a_sink(machine: Machine, tmp_pa
         wait_until(lambda: numbers.of("openQueries") == 0)
         assert numbers.of("plans") > 4
         assert numbers.of("estimateErrorPercent") == 3
-        assert numbers.least("estimateErrorPercent") < 50  # the file knows the long query
+        # The file knows the long query; a guess would be a thousand times as much. The bound leaves
+        # room for a busy machine, where tasks that sleep take longer.
+        assert numbers.least("estimateErrorPercent") < 2_000
         assert numbers.of("eventsDropped") == numbers.of("eventsRepaired") == 0
 
         def rows(name: str) -> list[str]:
@@ -186,7 +190,7 @@ def test_further_queries_wait_while_as_many_are_open_as_may_be(
     with application(machine, policy, **settings) as queries:
 
         def ask(name: str, tasks: int, user: str = "eve") -> None:
-            queries.context.setLocalProperty("spark.parcae.user", user)
+            queries.users[name] = user
             queries.run(name, tasks)
 
         def hold(user: str) -> None:  # until it is cancelled
