@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import time
 import zipfile
@@ -10,12 +11,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from parcae.base.texts import __version__
+from parcae.cli.main import app
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.recorded_run import JobOutcome, RecordedRun
 from parcae.workloads.spark_log.event_log import read_runs, read_spark_event_logs
 from parcae.workloads.spark_log.run import read_spark_run
+from parcae.workloads.synthetic import toy_workload
 from tests.clusters.yarn import Run, Yarn
+from tests.spark.test_maven import deployed
 
 pytestmark = pytest.mark.clusters
 _ON = "parcae: on, account by what is learned"
@@ -97,6 +103,33 @@ def test_cluster_mode_beside_the_users_own_jars_and_files(yarn: Yarn, tmp_path: 
     assert _is_short_first(_logged(run))
 
 
+def test_stock_commands_with_the_printed_settings_or_an_artifact(
+    yarn: Yarn, tmp_path: Path
+) -> None:
+    """By hand: what `parcae spark conf` prints, and what Maven deployed."""
+    policy = tmp_path / "my policy.json"
+    write_policy(export_policy("srpt", toy_workload()), policy)
+    words = ["spark", "conf", "--where", "yarn-cluster", "--policy", str(policy)]
+    printed = CliRunner().invoke(app, words)
+    assert printed.exit_code == 0, printed.output
+    pasted = shlex.split(printed.output)
+    with yarn.submit(tmp_path / "pasted", *pasted, cluster=True, is_stock=True) as run:
+        run.finish()
+    assert "parcae: on, srpt by parcae-policy.json" in run.drivers()[0]
+    _is_right(run)
+    deployed(tmp_path, yarn.spark.scala, "-DskipTests")
+    options = (
+        *("--repositories", (tmp_path / "repository").as_uri()),
+        *("--packages", f"io.github.OWNER:parcae-spark_{yarn.spark.scala}:{__version__}"),
+        *("--conf", "spark.plugins=parcae.spark.ParcaePlugin"),
+        *("--conf", f"spark.jars.ivy={tmp_path}/ivy"),
+    )
+    with yarn.submit(tmp_path / "fetched", *options, cluster=True, is_stock=True) as run:
+        run.finish()
+    assert _ON in run.drivers()[0]
+    _is_right(run)
+
+
 def test_an_executor_that_is_killed(yarn: Yarn, tmp_path: Path) -> None:
     with yarn.submit(tmp_path) as run:
         run.wait_for_start()
@@ -132,6 +165,9 @@ def test_a_second_attempt_of_the_application_master_is_on_again(yarn: Yarn, tmp_
 
 def test_two_people_in_two_queues_at_once(yarn: Yarn, tmp_path: Path) -> None:
     people = {"ann": "default", "etl": "etl"}
+    for user in people:
+        (tmp_path / user).mkdir()
+        (tmp_path / user / "result.go-on").touch()
     with ExitStack() as stack:
         runs = {
             user: stack.enter_context(
@@ -145,6 +181,10 @@ def test_two_people_in_two_queues_at_once(yarn: Yarn, tmp_path: Path) -> None:
             )
             for user, queue in people.items()
         }
+        for run in runs.values():
+            run.wait_for_start()
+        for user in people:
+            (tmp_path / user / "result.go-on").unlink()
         for run in runs.values():
             run.finish()
     shared = tmp_path / "shared"

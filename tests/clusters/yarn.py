@@ -21,8 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parcae.base.errors import ConfigError
 from parcae.base.files import user_caches
-from parcae.spark.home import SparkHome
+from parcae.spark.home import SparkHome, find_java
+from tests.spark.java import maven
 
 HADOOP = "3.5.0"
 #: Of each of the two nodes.
@@ -46,15 +48,13 @@ log4j.appender.A.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
 _SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def missing_tool() -> str:
-    """Why there can be no YARN on this machine; "" if there can."""
-    packages = {"mvn": "maven", "java": "openjdk-17-jdk-headless"}
-    absent = [package for tool, package in packages.items() if shutil.which(tool) is None]
-    return f"a real YARN needs {' and '.join(absent)} (Debian: apt-get install)" if absent else ""
+def hadoop_class_path() -> str:
+    """The jars of the daemons, for which Maven looks once.
 
-
-def _class_path() -> str:
-    """The jars of the daemons; Maven looks for them once."""
+    Raises:
+        ConfigError: they, or a Java, are out of reach.
+    """
+    find_java()
     folder = user_caches() / "parcae" / f"yarn-{HADOOP}"
     kept = folder / "classpath"
     if not kept.exists() or not all(map(os.path.exists, kept.read_text().split(":"))):
@@ -62,12 +62,11 @@ def _class_path() -> str:
         parts = ("resourcemanager", "nodemanager", "timelineservice")
         dependencies = "".join(_DEPENDENCY.format(part, HADOOP) for part in parts)
         (folder / "pom.xml").write_text(_POM.format(dependencies))
-        subprocess.run(
-            ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={kept}.part"],
-            cwd=folder,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
+        words = ("--quiet", "dependency:build-classpath", f"-Dmdep.outputFile={kept}.part")
+        done = maven(*words, project=folder)
+        if isinstance(done, str):
+            raise ConfigError(done)
+        assert done.returncode == 0, done.stdout[-4000:]
         Path(f"{kept}.part").replace(kept)
     return kept.read_text().strip()
 
@@ -221,9 +220,13 @@ class Yarn:
         policy: Path | None = None,
         user: str = "etl",
         pause_s: float = 0.0,
+        is_stock: bool = False,
         **settings: object,
     ) -> Iterator[Run]:
-        """Submit the application by `parcae spark submit`; `spark_yarn_queue="x"` is a setting."""
+        """Submit the application by `parcae spark submit`, or by Spark's own command.
+
+        Example: `spark_yarn_queue="etl"` is the setting spark.yarn.queue.
+        """
         (folder / "events").mkdir(parents=True, exist_ok=True)
         named = {name.replace("_", "."): value for name, value in settings.items()}
         pairs = {**self.settings(folder), **named}.items()
@@ -236,6 +239,8 @@ class Yarn:
         ]
         own = [] if policy is None else ["--policy", str(policy)]
         command = [sys.executable, "-m", "parcae.cli.main", "spark", "submit", *own, "--"]
+        if is_stock:
+            command = [str(self.spark.command("spark-submit"))]
         java = Path(str(shutil.which("java"))).resolve().parents[1]
         variables = {
             "HADOOP_CONF_DIR": str(self.conf),
@@ -276,9 +281,8 @@ class Yarn:
             os.kill(pid, signal.SIGKILL)
 
 
-def start_yarn(home: Path, spark: SparkHome) -> Yarn:
+def start_yarn(home: Path, spark: SparkHome, jars: str) -> Yarn:
     """Start a YARN of two nodes with the queues default and etl in a folder."""
-    jars = _class_path()
     parts = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
     ports = dict(zip((*parts, "webapp.address"), _free_ports(5), strict=True))
     addresses = {f"yarn.resourcemanager.{part}": f"{_HERE}:{ports[part]}" for part in ports}

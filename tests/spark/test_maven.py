@@ -39,7 +39,7 @@ def test_the_tests_in_java_pass() -> None:
     assert int(passed) > 60
 
 
-def _deployed(folder: Path, scala: str) -> Path:
+def deployed(folder: Path, scala: str, *words: str) -> Path:
     """The folder of an artifact of a file repository, deployed from a copy of the project."""
     copy = folder / "tree" / "spark-plugin"
     shutil.copytree(sources_folder(), copy, ignore=shutil.ignore_patterns("target"))
@@ -47,7 +47,7 @@ def _deployed(folder: Path, scala: str) -> Path:
         shutil.copy(REPOSITORY / name, copy.parent)
     repository = folder / "repository"
     into = f"-DaltDeploymentRepository=files::{repository.as_uri()}"
-    _ran("-P", "release", f"-Dscala.line={scala}", into, "deploy", project=copy)
+    _ran(*words, f"-Dscala.line={scala}", into, "deploy", project=copy)
     return repository / "io" / "github" / "OWNER" / f"parcae-spark_{scala}" / __version__
 
 
@@ -55,7 +55,7 @@ def _deployed(folder: Path, scala: str) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("scala", SCALA_LINES)
 def test_two_builds_deploy_the_same_bytes(scala: str, tmp_path: Path) -> None:
-    first, second = (_deployed(tmp_path / name, scala) for name in ("one", "two"))
+    first, second = (deployed(tmp_path / name, scala, "-P", "release") for name in ("one", "two"))
     start = f"parcae-spark_{scala}-{__version__}"
     for end in (".jar", "-sources.jar", ".pom"):
         assert (first / f"{start}{end}").read_bytes() == (second / f"{start}{end}").read_bytes()
@@ -79,7 +79,7 @@ def test_two_builds_deploy_the_same_bytes(scala: str, tmp_path: Path) -> None:
 def test_a_spark_takes_the_jar_from_a_repository(tmp_path: Path) -> None:
     """As `--packages` does from Maven Central; no file of this tree is on the class path."""
     spark = find_spark()
-    _deployed(tmp_path, spark.scala)
+    deployed(tmp_path, spark.scala, "-P", "release")
     program = tmp_path / "program.py"
     program.write_text(
         "from pyspark.sql import SparkSession\n"
