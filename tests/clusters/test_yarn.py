@@ -85,7 +85,7 @@ def test_client_mode_with_a_policy_of_its_own_logs(yarn: Yarn, tmp_path: Path) -
     _is_right(run)
     assert _is_short_first(_logged(run))
     known = [job for line in trace.read_text().splitlines() for job in json.loads(line)["jobs"]]
-    assert {job["name"] for job in known if job["known"] == "policy"} >= {"long", "short"}
+    assert {job["name"] for job in known if job["known"] == "policy"} == _NAMES
 
 
 def test_cluster_mode_beside_the_users_own_jars_and_files(yarn: Yarn, tmp_path: Path) -> None:
