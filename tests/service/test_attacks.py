@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket
 import ssl
 import time
@@ -22,9 +23,11 @@ from parcae.service.protocol import (
     Error,
     Events,
     Hello,
+    JobMessage,
     OrdersMessage,
     Ping,
     Pong,
+    StageMessage,
     StateMessage,
     new_nonce,
 )
@@ -139,6 +142,31 @@ def test_the_largest_clients_are_refused_when_all_need_too_much() -> None:
             assert isinstance(reply, Error)
             assert reply.code == "too_large"
             assert "more than its 64 MiB, and this one the most" in reply.message
+
+
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory is read in /proc")
+def test_the_memory_of_clients_that_are_gone_is_given_back() -> None:
+    one = StageMessage(stage_id=1, tasks=262_000, started=262_000)
+    state = StateMessage(
+        seq=1,
+        clock_ms=0,
+        cores=131_072,
+        jobs=(JobMessage(job_id="a", names=(), arrival_ms=0, stages=(one,)),),
+    )
+    with (
+        serving(lambda: Server(service_of(), ServerConfig(max_bytes=128 << 20))) as server,
+        contextlib.ExitStack() as open_,
+    ):
+        before_mb = _resident_mb()
+        for number in range(60):
+            client = open_.enter_context(_client(server, f"greedy {number}"))
+            assert client.ask(state).type in ("orders", "error")
+        assert _resident_mb() - before_mb < 180.0
 
 
 def test_bytes_that_are_no_whole_frame_count() -> None:

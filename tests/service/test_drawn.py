@@ -97,6 +97,9 @@ class _Logged(Mirror):
     def take_events(self, *given: Any, **named: Any) -> None:
         self._noted("take_events", *given, **named)
 
+    def reserve(self, jobs: Any) -> None:
+        self._noted("reserve", tuple(jobs))
+
     def drop(self, *given: Any) -> bool:
         return cast("bool", self._noted("drop", *given))
 

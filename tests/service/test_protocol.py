@@ -16,7 +16,13 @@ from parcae.base.errors import ProtocolError
 from parcae.service.protocol import (
     Events,
     FrameReader,
+    JobArrived,
+    JobEnded,
+    JobOrder,
+    OrdersMessage,
     Ping,
+    StageOrder,
+    StateMessage,
     decode_client_message,
     decode_server_message,
     encode,
@@ -25,6 +31,7 @@ from parcae.service.protocol import (
     proof_mac,
 )
 from tests.conftest import REPOSITORY
+from tests.service.speaking import job_of
 
 _FIXTURES = REPOSITORY / "protocol" / "fixtures"
 
@@ -126,3 +133,43 @@ def test_events_without_events_tell_that_time_passed() -> None:
     message = decode_client_message(b'{"type":"events","seq":1,"clock_ms":5}')
     assert message == Events(seq=1, clock_ms=5)
     assert decode_client_message(encode(Ping(seq=7))) == Ping(seq=7)
+
+
+def test_what_is_encoded_in_parts_is_the_message() -> None:
+    jobs = tuple(job_of(f"j{n}", (3, ()), (1, (0,)), name='"jobs":[]') for n in range(150))
+    long = job_of("long", *[(1, ())] * 150, name='"stages":[]')
+    orders = OrdersMessage(
+        seq=None,
+        jobs=tuple(JobOrder(job_id=job.job_id, tier=1.5, weight=0.0, limit=None) for job in jobs),
+        stages=tuple(
+            StageOrder(job_id="j1", stage_id=n, tier=0.0, rank=n, limit=None) for n in range(150)
+        ),
+        other_tier=2.0,
+        executors=3,
+    )
+    events = (*(JobArrived(job=job) for job in (*jobs, long)), JobEnded(job_id="j1"))
+    for message in (
+        StateMessage(seq=1, clock_ms=0, cores=4, jobs=(*jobs, long)),
+        Events(seq=1, clock_ms=0, cores=4, events=events),
+        Events(seq=1, clock_ms=0, events=()),
+        orders,
+    ):
+        assert encode(message) == message.model_dump_json().encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("[[], [1], []]", "Extra inputs"),
+        ('{"a": "}", "b": ["]", {}]}', "Extra inputs"),
+        (f"[[], {[1] * 100_000}]", "Expecting"),
+        (f'{{"a": "}}", "b": {[1] * 100_000}}}', "Expecting"),
+        (str([1] * 100_000), "a value that is too large"),
+    ],
+    ids=["lists", "closing texts", "a long list inside", "a long list behind", "a long list"],
+)
+def test_no_large_value_is_read_at_once(value: str, why: str) -> None:
+    head = f'{{"type": "state", "seq": 1, "clock_ms": 0, "cores": 4, "unknown": {value}, '
+    payload = head + '"jobs": []' + " " * 100_000 + "}"
+    with pytest.raises(ProtocolError, match=why):
+        decode_client_message(payload.encode())

@@ -20,7 +20,6 @@ from parcae.service.learned import LearnedDurations
 from parcae.service.policies import policies_for
 from parcae.service.protocol import (
     Bye,
-    Events,
     Hello,
     JobArrived,
     JobEnded,
@@ -28,10 +27,8 @@ from parcae.service.protocol import (
     StageChanged,
     StageEnded,
     StagesAdded,
-    StateMessage,
-    encode,
 )
-from parcae.service.record import PART, Recorder, _encoded, find_recordings, read_recording
+from parcae.service.record import PART, Recorder, find_recordings, read_recording
 from parcae.service.replay import Kind, ReplayedEstimate, replay_recording
 from parcae.service.session import Service
 from parcae.service.sharing import Sharing
@@ -87,15 +84,6 @@ def test_a_session_becomes_a_file_that_is_complete_when_it_ends(tmp_path: Path) 
     assert said[-1] == "bye"
     assert said.count("events") >= len(client.tasks)
     assert recording.lines[-1].left
-
-
-def test_what_is_written_in_parts_is_the_message() -> None:
-    job = job_of("a", (3, ()), (1, (0,)))
-    for jobs in ((), (job,), (job, job)):
-        state = StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs)
-        events = Events(seq=1, clock_ms=0, events=tuple(JobArrived(job=one) for one in jobs))
-        for message in (state, events):
-            assert _encoded(message) == encode(message)
 
 
 def test_the_policy_that_was_recorded_never_differs_from_itself(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ class Mirror(LiveTables):
             self._begin(max(1, message.cores), message.clock_ms)
         self.counts.states += 1
         self._cached_orders = {}
+        self.reserve(message.jobs)
         # Rows must be in order of arrival: policies break ties by it.
         for job in paced(sorted(message.jobs, key=lambda one: one.arrival_ms)):
             self._job_arrived(application, job)
@@ -219,6 +220,16 @@ class Mirror(LiveTables):
             self._wake()
         if is_whole:
             self.settle()
+
+    def reserve(self, jobs: Iterable[JobMessage]) -> None:
+        """Make room for all jobs at once: tables that grow are copied."""
+        needed = Room(0, 0, 0)
+        for job in paced(jobs):
+            num_rows = 2 * len(job.stages) + 3 if job.is_open else len(job.stages)
+            num_edges = sum(len(stage.parents) for stage in job.stages)
+            needed = Room(needed.jobs + 1, needed.stages + num_rows, needed.edges + num_edges)
+        room = Room(*map(min, needed, MOST))
+        self._make_room(room.jobs, room.stages, room.edges)
 
     def drop(self, application: str, most: int | None = None) -> bool:
         """Remove jobs of the application without a trace. Returns whether all are gone."""

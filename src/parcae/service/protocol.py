@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from parcae.base.errors import ProtocolError
-from parcae.service.turns import make_way
+from parcae.service.turns import make_way, paced
 
 _DECODE_AT = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -90,10 +90,16 @@ def _list_at(text: str, at: int, shape: Shape, most: int) -> tuple[tuple[Any, ..
 def _end_of(text: str, at: int) -> int:
     """The position behind the value at a position, which must be small."""
     closing = {"{": "}", "[": "]"}.get(text[at])
-    # Small values have no lists or objects inside, but for parents at the end of a stage.
-    if closing is not None and not 0 <= text.find(closing, at) - at <= _LARGEST_PIECE:
+    if closing is None:
+        return _DECODE_AT(text, at)[1]
+    last = at + _LARGEST_PIECE
+    end = text.find(closing, at, last)
+    if end < 0:
         raise ValueError("a value that is too large")
-    return _DECODE_AT(text, at)[1]
+    with contextlib.suppress(json.JSONDecodeError):
+        return at + _DECODE_AT(text[at : end + 1], 0)[1]
+    # That was the end of something inside it.
+    return at + _DECODE_AT(text[at:last], 0)[1]
 
 
 def _next(text: str, at: int, end: str) -> int:
@@ -415,6 +421,9 @@ _FROM_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(
 _FROM_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
     Annotated[ServerMessage, Field(discriminator="type")]
 )
+#: The lists of messages, and how many parts are encoded at once.
+_LISTS = ("events", "jobs", "stages")
+_FEW = 100
 #: Larger messages are read piece by piece.
 _LARGE_BYTES = 64 << 10
 _STAGE = Shape(TypeAdapter(StageMessage), stand_in={"stage_id": 0, "tasks": 1})
@@ -466,9 +475,9 @@ def decode_client_message(payload: bytes) -> ClientMessage:
         else:
             message = _FROM_CLIENT.validate_json(payload)
     except ValidationError as error:
-        # The version comes first: the rest of a hello may not fit this one.
+        # The version comes first: the rest of a hello may not fit this one. No hello is large.
         with contextlib.suppress(ValueError, RecursionError):
-            content = json.loads(payload)
+            content = json.loads(payload[:_LARGE_BYTES])
             if isinstance(content, dict) and content.get("type") == "hello":
                 _check_version(content.get("protocol"))
         raise _refused(error) from None
@@ -489,9 +498,16 @@ def decode_server_message(payload: bytes) -> ServerMessage:
         raise _refused(error) from None
 
 
-def encode(message: ClientMessage | ServerMessage | JobMessage | Event) -> bytes:
-    """The message, or a part of it, as UTF-8 JSON."""
-    return message.__pydantic_serializer__.to_json(message)
+def encode(message: BaseModel) -> bytes:
+    """The message, or a part of it, as UTF-8 JSON; others go on between parts of a large one."""
+    lists = {name: getattr(message, name, ()) for name in _LISTS}
+    long = {name: parts for name, parts in lists.items() if len(parts) > _FEW}
+    rest = message.model_copy(update=dict.fromkeys(long, ())) if long else message
+    encoded = message.__pydantic_serializer__.to_json(rest)
+    for name, parts in long.items():
+        before, empty, after = encoded.partition(b'"%s":[]' % name.encode())
+        encoded = b"".join((before, empty[:-1], b",".join(map(encode, paced(parts))), b"]", after))
+    return encoded
 
 
 def new_nonce() -> str:

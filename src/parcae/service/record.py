@@ -89,7 +89,7 @@ class Recorder(Watcher):
                     _LOG.warning("the recording in %s goes on", self._folder)
         if isinstance(message, StateMessage | Events):
             self._write_learned(session, message)
-        self._write(session, b'"from":"client","message":' + _encoded(message))
+        self._write(session, b'"from":"client","message":' + encode(message))
 
     def sent(self, session: Session, message: ServerMessage) -> None:
         """Write a message of the service."""
@@ -195,17 +195,6 @@ class Recorder(Watcher):
     def _finish(file: _File) -> None:
         file.stream.close()
         file.path.with_name(file.path.name + PART).rename(file.path)
-
-
-def _encoded(message: ClientMessage) -> bytes:
-    """The message as JSON; in a large one, others go on between its parts."""
-    if not isinstance(message, StateMessage | Events):
-        return encode(message)
-    name, parts = (
-        ("jobs", message.jobs) if isinstance(message, StateMessage) else ("events", message.events)
-    )
-    head = encode(message.model_copy(update={name: ()})).removesuffix(b"]}")
-    return head + b",".join(map(encode, paced(parts))) + b"]}"
 
 
 def _write_whole(stream: BinaryIO, line: bytes) -> None:

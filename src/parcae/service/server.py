@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import ipaddress
 import logging
 import signal
@@ -51,6 +52,9 @@ _FIRST_FRAME_BYTES = 4 << 10
 _LARGE_BYTES = 16 << 10
 #: A message in memory is about so many times as large as its bytes.
 _DECODED = 12
+#: What glibc takes from the system, and gives back, by itself if it is told so: see malloc.h.
+_MMAP_THRESHOLD = -3
+_LARGE_TABLE_BYTES = 1 << 20
 #: Time between two collections of all garbage, in s.
 _TIDY_EVERY_S = 60.0
 #: How long the event loop may wait for the interpreter while another thread runs, in s.
@@ -433,6 +437,15 @@ class _Connection(asyncio.Protocol):
         self._timer = self.server.loop.call_at(max(due_s, now_s + _LEAST_S), self._watch)
 
 
+def _return_memory() -> None:
+    """Have the memory of large tables that are gone returned to the system at once.
+
+    The arenas of threads, from which glibc takes them after a while, keep it.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # no glibc
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_TABLE_BYTES)
+
+
 def _framed(message: ServerMessage) -> bytes:
     return frame(encode(message), 1 << 31)
 
@@ -521,6 +534,7 @@ class Server:
                 loop.add_signal_handler(number, self.request_stop)
         loop.set_exception_handler(self._complain)
         self._limit_files()
+        _return_memory()
         sys.setswitchinterval(_SWITCH_S)
         tidy()
         host = self.config.host
