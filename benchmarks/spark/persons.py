@@ -4,7 +4,9 @@
 
 Tasks sleep, and no order knows a query before it runs. `loop`: a person's two programs run small
 queries one after the other beside another person's big query; in `loops` the two are two persons.
-`unlike`: three sessions of analysts, a dashboard that refreshes, an ETL that returns. Orders are
+`unlike`: three sessions of analysts, a dashboard that refreshes, an ETL that returns. `hetero` and
+`homo`: the two traces that were published with UWFQ (arXiv 2510.15485), on 32 cores, at
+`--time-scale`; their small jobs are the 80% with the least work. Orders are
 `fair`, Spark's FAIR between queries; `pools`, a FAIR pool a person, FAIR inside; `srpt`, the
 plugin's least remaining work; `account`, the plugin without a file; `account-2`, the same with
 weight 2 for the ETL's person; `same`, the pools once more, with the arrivals that `account` had.
@@ -13,6 +15,7 @@ weight 2 for the ETL's person; `same`, the pools once more, with the arrivals th
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 from collections.abc import Sequence
@@ -43,7 +46,13 @@ SCENARIOS = {
     "loop": (4, ("fair", "pools", "srpt", "account")),
     "loops": (4, ("fair", "pools", "srpt", "account")),
     "unlike": (8, ("fair", "pools", "srpt", "account", "account-2", "same")),
+    "hetero": (32, ("fair", "pools", "srpt", "account")),
+    "homo": (32, ("fair", "pools", "srpt", "account")),
 }
+_TRACES = ("hetero", "homo")
+#: The share of a trace's jobs that are small, and how a row names them.
+_SMALL_SHARE = 0.8
+_SMALL = "small"
 _BIG = "etl"
 _SPREAD = 0.2
 #: The unlike persons come for so long; queries of the first part are not compared.
@@ -97,10 +106,30 @@ def unlike(seed: int) -> Json:
     return {"jobs": jobs, "until_ms": _UNTIL_MS}
 
 
-def mix_of(scenario: str, seed: int) -> Json:
+def trace(path: Path, time_scale: float) -> Json:
+    """The jobs of a trace: a table of stages, each with its tasks, their mean time and parents."""
+    found: dict[str, dict[str, Any]] = {}
+    with path.open() as lines:
+        for row in csv.DictReader(lines):
+            job = found.setdefault(row["job"], {"user": row["pool"], "stages": [], "places": {}})
+            if row["arrival_s"]:
+                job["arrival_ms"] = int(float(row["arrival_s"]) * MS_PER_S * time_scale)
+            sleep_ms = max(1, round(float(row["duration_mean_ms"]) * time_scale))
+            parents = [job["places"][name] for name in row["parents"].split()]
+            job["places"][row["stage"]] = len(job["stages"])
+            job["stages"].append({"parents": parents, "sleep_ms": [sleep_ms] * int(row["tasks"])})
+    kept = ("user", "stages", "arrival_ms")
+    return {"jobs": [{name: job[name] for name in kept} for job in found.values()]}
+
+
+def mix_of(args: argparse.Namespace, seed: int) -> Json:
     """The queries of a scenario, each with a name that no other one has."""
+    scenario = args.scenario
     persons = {"loop": ("cron", "cron"), "loops": ("cron", "batch")}
-    mix = loop(seed, persons[scenario]) if scenario in persons else unlike(seed)
+    if scenario in _TRACES:
+        mix = trace(args.traces / f"{scenario}.csv", args.time_scale)
+    else:
+        mix = loop(seed, persons[scenario]) if scenario in persons else unlike(seed)
     for place, job in enumerate(mix["jobs"]):
         job["name"] = f"{job['user']} {place}"
     return mix
@@ -112,7 +141,10 @@ class Measurement:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.cores, self.orders = SCENARIOS[args.scenario]
-        self.work = Work(args.work / args.scenario, {"scenario": args.scenario})
+        kept = {"scenario": args.scenario}
+        if args.scenario in _TRACES:
+            kept["time_scale"] = args.time_scale
+        self.work = Work(args.work / args.scenario, kept)
         self.spark = find_spark()
         self.jar = find_jar(self.spark)
         self.folder = self.work.folder.resolve()
@@ -123,7 +155,7 @@ class Measurement:
         write_policy(plain, self.folder / "srpt.json")
         write_text(self.folder / "control.json", json.dumps({"weights": {_BIG: 2}}))
         pool = "<pool name='{}'><schedulingMode>FAIR</schedulingMode></pool>"
-        users = dict.fromkeys(job["user"] for job in mix_of(args.scenario, 0)["jobs"])
+        users = dict.fromkeys(job["user"] for job in mix_of(args, 0)["jobs"])
         pools = "".join(pool.format(user) for user in users)
         write_text(self.folder / "pools.xml", f"<allocations>{pools}</allocations>")
 
@@ -150,7 +182,7 @@ class Measurement:
 
     def _run(self, order: str, seed: int) -> Json:
         tell(f"{self.args.scenario}, {order}, seed {seed}")
-        mix = mix_of(self.args.scenario, seed)
+        mix = mix_of(self.args, seed)
         conf: dict[str, str] = {}
         if order in ("pools", "same"):
             mix["jobs"] = [{**job, "pool": job["user"]} for job in mix["jobs"]]
@@ -196,12 +228,14 @@ def _with_arrivals(mix: Json, run: Json) -> Json:
 
 
 def mean_s(run: Json, user: str, warm_ms: int = 0) -> float:
-    """The mean time in the system of a user's queries, or of all ("all"), in s."""
-    took = [
-        one["to_ms"] - one["from_ms"]
-        for one in run["queries"]
-        if one is not None and user in ("all", one["user"]) and one["from_ms"] >= warm_ms
-    ]
+    """The mean time in the system of a user's queries, of all or of the small ones, in s."""
+    ran = [one for one in run["queries"] if one is not None and one["from_ms"] >= warm_ms]
+    if user == _SMALL:
+        most_ms = np.quantile([one["work_ms"] for one in ran], _SMALL_SHARE)
+        ran = [one for one in ran if one["work_ms"] <= most_ms]
+    elif user != "all":
+        ran = [one for one in ran if one["user"] == user]
+    took = [one["to_ms"] - one["from_ms"] for one in ran]
     return float(np.mean(took)) / MS_PER_S
 
 
@@ -209,6 +243,8 @@ def rows_of(scenario: str, runs: dict[str, list[Json]]) -> list[list[str]]:
     """A row for every order: means of all and of each user, and their ratios to the pools."""
     first = [one for one in runs[BASELINE][0]["queries"] if one is not None]
     users = ["all", *dict.fromkeys(one["user"] for one in first)]
+    if scenario in _TRACES:
+        users = ["all", _SMALL]
     warm_ms = _WARM_MS if scenario == "unlike" else 0
     rows = []
     for order, of_order in runs.items():
@@ -221,7 +257,7 @@ def rows_of(scenario: str, runs: dict[str, list[Json]]) -> list[list[str]]:
                     continue
                 others = [mean_s(run, user, warm_ms) for run in runs[other]]
                 row.append(with_interval(ratio_estimate(means, others)))
-            if scenario != "unlike" and user == _BIG:
+            if scenario in ("loop", "loops") and user == _BIG:
                 split = [
                     _equal_split_s(run, len(users) - 1, SCENARIOS[scenario][0]) for run in of_order
                 ]
@@ -255,6 +291,9 @@ def parser() -> argparse.ArgumentParser:
     add("--seeds", type=number(2), default=5)
     add("--seed-start", type=number(0), default=1000)
     add("--beside", type=number(1), default=2, help="applications that run beside each other")
+    folder = Path("../shared/data/uwfq")
+    add("--traces", type=Path, default=folder, help="the folder of hetero.csv and homo.csv")
+    add("--time-scale", type=number(0.01, 100, float), default=0.5, help="of a trace's times")
     add("--work", type=Path, default=Path("persons-work"), help="a stopped run goes on there")
     return made
 
