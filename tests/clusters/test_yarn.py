@@ -131,9 +131,13 @@ def test_stock_commands_with_the_printed_settings_or_an_artifact(
 
 
 def test_an_executor_that_is_killed(yarn: Yarn, tmp_path: Path) -> None:
+    goes_on = tmp_path / "result.go-on"
+    goes_on.touch()
     with yarn.submit(tmp_path) as run:
         run.wait_for_start()
         run.kill("YarnCoarseGrainedExecutorBackend")
+        run.wait_for(" with ID 3,")  # the one that takes its place
+        goes_on.unlink()
         run.finish()
     _is_right(run)
     logged = _logged(run)
