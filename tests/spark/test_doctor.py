@@ -94,7 +94,7 @@ def test_a_whole_installation_is_right(
         "policy",
     ]
     assert {check.state for check in checks} == {CheckResult.OK}
-    assert f"{policy}: srpt, version 2, 1 job, written today" in checks[-1].text
+    assert f"{policy}: srpt, version 3, 1 job, written today" in checks[-1].text
 
 
 def _without_note(name: str, content: bytes) -> tuple[str, bytes]:
@@ -257,7 +257,7 @@ _IN_YARN = ("spark.master yarn", "spark.submit.deployMode cluster")
         (
             ["spark.parcae.policy p", "spark.yarn.dist.files /x,file://HERE#p"],
             CheckResult.OK,
-            "srpt, version 2, 1 job",
+            "srpt, version 3, 1 job",
         ),
         (
             ["spark.parcae.service 127.0.0.1:7177"],
