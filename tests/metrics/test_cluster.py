@@ -195,6 +195,8 @@ def test_a_run_by_hand_is_summarized_in_these_numbers() -> None:
         tasks=3,
         unfinished=0,
         missed_deadlines=0.0,
+        open_mean=11 / 7,
+        open_most=2,
     )
 
 
