@@ -12,6 +12,7 @@ from parcae.workloads.spark_log.dag import JobRun, job_runs
 from parcae.workloads.spark_log.durations import level_bucket, place_tasks
 from parcae.workloads.spark_log.events import Outcome, parse_event
 from parcae.workloads.spark_log.losses import CheckedLog, LeftOut
+from parcae.workloads.spark_log.naming import Choice
 from parcae.workloads.spark_log.profile import filled
 from tests.workloads.spark_log_builder import (
     executor,
@@ -39,7 +40,7 @@ def _log(events: list[dict[str, Any]]) -> ApplicationLog:
 
 
 def _runs(events: list[dict[str, Any]], left_out: LeftOut | None = None) -> list[JobRun]:
-    return job_runs(CheckedLog(_log(events)), None, left_out or LeftOut())[0]
+    return job_runs(CheckedLog(_log(events)), None, left_out or LeftOut(), Choice())[0]
 
 
 def _only_run(events: list[dict[str, Any]]) -> JobRun:
