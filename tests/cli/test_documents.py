@@ -120,7 +120,7 @@ def test_every_documented_option_exists() -> None:
         for name, params in commands().items()
     }
     for command in _documented():
-        own, _, _ = command.removeprefix("parcae ").partition(" -- ")
+        own = re.split(r" -- | \| ", command.removeprefix("parcae "))[0]
         name = max((name for name in flags if _begins(own, name)), key=len, default="")
         unknown = set(re.findall(r"(?<=\s)--?[a-z][\w-]*", own)) - flags.get(name, set())
         assert name, command

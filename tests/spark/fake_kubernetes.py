@@ -1,7 +1,8 @@
 """A fake Kubernetes API server: executor pods become processes of this machine.
 
 It has the part of the API that Spark's client mode uses: pods are created, listed, watched, patched
-and deleted. All other requests succeed without an effect.
+and deleted. A driver's pod waits for ever, as one whose Secret is missing. All other requests
+succeed without an effect.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import re
 import subprocess
 import threading
 import uuid
@@ -24,6 +26,20 @@ from tests.spark.java import jdk_tool
 
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _END: dict[str, Any] = {}
+#: The path of an object, or of all of a kind.
+_OBJECT = re.compile(
+    r"/apis?(/(?P<group>[^/]+))?/v1/namespaces/[^/]+/(?P<resource>[^/]+)(/(?P<name>[^/]+))?"
+)
+#: The verb of a role by the method, and whether the path names an object.
+_VERBS = {
+    ("GET", True): "get",
+    ("GET", False): "list",
+    ("POST", False): "create",
+    ("PUT", True): "update",
+    ("PATCH", True): "patch",
+    ("DELETE", True): "delete",
+    ("DELETE", False): "deletecollection",
+}
 
 
 class Pods:
@@ -33,6 +49,9 @@ class Pods:
         self.spark = spark
         self.folder = folder
         self.num_made = 0
+        #: The other objects that were made, and all requests, as roles name them.
+        self.others: list[dict[str, Any]] = []
+        self.requests: set[tuple[str, str, str]] = set()
         self._pods: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._watchers: list[queue.Queue[dict[str, Any]]] = []
@@ -59,13 +78,16 @@ class Pods:
                 "uid": str(uuid.uuid4()),
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             }
-            self._processes[name] = self._start(pod)
+            is_driver = pod["metadata"]["labels"]["spark-role"] == "driver"
+            if not is_driver:
+                self._processes[name] = self._start(pod)
             state = {
                 "name": "spark-kubernetes-executor",
                 "ready": True,
                 "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
             }
-            pod["status"] = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [state]}
+            phase = "Pending" if is_driver else "Running"
+            pod["status"] = {"phase": phase, "podIP": "127.0.0.1", "containerStatuses": [state]}
             self._pods[name] = pod
             self._notify("ADDED", pod)
             return pod
@@ -148,6 +170,17 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
+    def parse_request(self) -> bool:
+        """Read the head of a request, and keep its group, resource and verb."""
+        is_right = super().parse_request()
+        url = urlsplit(self.path) if is_right else None
+        if url and (match := _OBJECT.fullmatch(url.path)):
+            verb = _VERBS[self.command, bool(match["name"])]
+            if "watch" in parse_qs(url.query):
+                verb = "watch"
+            self.pods.requests.add((match["group"] or "", match["resource"], verb))
+        return is_right
+
     def _body(self) -> dict[str, Any]:
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body: dict[str, Any] = json.loads(text or "{}")
@@ -197,11 +230,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(self.pods.create(body), 201)
         else:
             body.setdefault("metadata", {})["uid"] = str(uuid.uuid4())
+            self.pods.others.append(body)
             self._reply(body, 201)
 
     def do_PATCH(self) -> None:
         body = self._body()
         pod = self.pods.patch(self._pod_name() or "")
+        if pod is None:  # Spark 4 makes objects by patching them
+            self.pods.others.append(body)
         self._reply(pod or body)
 
     def do_PUT(self) -> None:

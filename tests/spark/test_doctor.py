@@ -308,6 +308,52 @@ def test_the_jar_of_a_driver_in_yarn_is_copied_or_on_every_node(tmp_path: Path) 
     assert states(spark_jars=str(jar)) == {CheckResult.OK}
 
 
+_IN_A_POD = (
+    "spark.master k8s://https://h:6443",
+    "spark.submit.deployMode cluster",
+    f"spark.plugins {_PLUGIN}",
+    "spark.driver.extraClassPath /opt/parcae/parcae-spark.jar",
+    "spark.parcae.policy /opt/parcae/parcae-policy.json",
+)
+_MOUNTED = "spark.kubernetes.driver.secrets.nightly /opt/parcae"
+
+
+@pytest.mark.parametrize(
+    ("lines", "state", "text"),
+    [
+        ([_MOUNTED], CheckResult.OK, "the driver runs in a pod with the Secret nightly"),
+        ([], CheckResult.WARNING, "no Secret is mounted at /opt/parcae in the driver's pod"),
+        (
+            [_MOUNTED, "spark.parcae.secretFile HERE"],
+            CheckResult.WARNING,
+            "spark.parcae.secretFile is HERE, a path of this machine; "
+            "the driver runs on another one",
+        ),
+        (
+            [_MOUNTED, "spark.parcae.service localhost:7177"],
+            CheckResult.WARNING,
+            "localhost:7177 is the driver's own machine, which is another one",
+        ),
+    ],
+)
+def test_what_a_driver_in_a_pod_cannot_read_is_named(
+    tmp_path: Path,
+    policy: Path,
+    spark_with: Callable[..., Path],
+    lines: list[str],
+    state: CheckResult,
+    text: str,
+) -> None:
+    home = spark_with(*_IN_A_POD, *lines)
+    path = home / "conf" / "spark-defaults.conf"
+    path.write_text(path.read_text().replace("HERE", str(policy)))
+    (check,) = _checks("kubernetes", spark_home=home)
+    assert (check.state, check.text) == (state, text.replace("HERE", str(policy)))
+    # What the Secret brings is not looked for on this machine.
+    others = [one for name in ("settings", "policy") for one in _checks(name, spark_home=home)]
+    assert {one.state for one in others} <= {CheckResult.OK}, others
+
+
 def test_no_spark_and_an_old_one_are_wrong(tmp_path: Path) -> None:
     (check,) = _checks("spark", spark_home=tmp_path)
     assert check.state is CheckResult.WRONG

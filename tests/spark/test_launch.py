@@ -318,7 +318,10 @@ def test_only_an_application_on_this_machine_gets_this_python(
     ("given", "message"),
     [
         (["--deploy-mode", "cluster", "a.py"], "deploy mode cluster"),
-        (["--master", "spark://h:1", "--deploy-mode", "cluster", "a.py"], "only --master yarn"),
+        (
+            ["--master", "spark://h:1", "--deploy-mode", "cluster", "a.py"],
+            "yarn and k8s",
+        ),
         (["--conf", "spark.submit.deployMode=cluster", "a.py"], "deploy mode cluster"),
         (["--master"], "lacks its value"),
     ],

@@ -26,6 +26,7 @@ from tests.spark.proofs import (
     write_two_queries,
 )
 from tests.spark.standalone import standalone_cluster
+from tests.test_deploy import allowed
 
 _ANSWER = "40 2, short first"
 #: Options that Spark 3 needs on Java 17; spark-submit sets them, but a worker does not.
@@ -168,6 +169,7 @@ def test_kubernetes(application: Application, tmp_path: Path) -> None:
     ):
         application.assert_run(driver)
         assert pods.num_made == 2
+        assert pods.requests <= allowed("spark-driver")
 
 
 @pytest.mark.slow

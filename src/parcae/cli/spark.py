@@ -6,6 +6,8 @@ import json
 import shlex
 import signal
 import subprocess
+from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 
 import typer
@@ -20,11 +22,20 @@ from parcae.cli.tables import new_console
 from parcae.spark.doctor import Check, CheckResult, CheckTarget, examine
 from parcae.spark.home import find_spark
 from parcae.spark.jar import find_jar
+from parcae.spark.kubernetes import (
+    MOST_IN_NAME,
+    MOST_IN_NAMESPACE,
+    application_block,
+    check_name,
+    secret_manifest,
+)
 from parcae.spark.launch import (
+    SECRET,
     PluginSettings,
     Where,
     environment,
     is_local,
+    needed_secret,
     spark_arguments,
 )
 
@@ -44,15 +55,19 @@ class PluginOptions(Options):
     job_key: str | None = same(PluginSettings, "job_key")
     fallback_executors: int | None = same(PluginSettings, "fallback_executors")
 
-    def check_files(self) -> None:
-        """Check that the files can be read on this machine."""
+    def files(self) -> Iterator[tuple[str, Path, str]]:
+        """The files: how each is given, its path, and what to do if it cannot be read."""
         for flag, path, advice in (
             ("--policy", self.policy, "`parcae export` writes policy files"),
             ("--secret-file", self.secret_file, "give the file of the service's secret"),
             ("--tls-ca", self.tls_ca, "give a file of certificates (PEM)"),
         ):
-            if path is None:
-                continue
+            if path is not None:
+                yield flag, path, advice
+
+    def check_files(self) -> None:
+        """Check that the files can be read on this machine."""
+        for flag, path, advice in self.files():
             try:
                 with path.open("rb") as file:
                     file.read(1)
@@ -68,9 +83,35 @@ class PrintOptions(Options):
     """What `conf` prints."""
 
     where: Where = option(
-        Where.CLIENT, "Where the driver runs: client | yarn-cluster (YARN copies jar and files)."
+        Where.CLIENT,
+        "Where the driver runs: client | yarn-cluster (YARN copies jar and files) | "
+        "kubernetes-cluster (see `parcae spark kubernetes`).",
     )
     properties: bool = option(False, "Lines for spark-defaults.conf.", "--properties")
+
+
+class Form(StrEnum):
+    """What `kubernetes` prints: the Secret, or settings in one of the forms that they are set."""
+
+    SECRET = "secret"
+    CONF = "conf"
+    PROPERTIES = "properties"
+    V1BETA2 = "v1beta2"
+    V1 = "v1"
+
+
+class SecretOptions(Options):
+    """The Secret, and what is printed of it."""
+
+    name: str = option(SECRET, "Name of the Secret.")
+    namespace: str = option("default", "Its namespace, which is the driver's.")
+    form: Form = option(
+        Form.SECRET,
+        "secret (YAML for kubectl) | conf (for spark-submit) | properties (for "
+        "spark-defaults.conf) | v1beta2 (SparkApplication of Kubeflow's operator) | v1 (of "
+        "Spark's own).",
+        "--as",
+    )
 
 
 @command()
@@ -98,10 +139,39 @@ def conf(
     except ConfigError as error:
         typer.echo(f"warning: {error}", err=True)
     settings = plugin.settings(find_jar(find_spark(spark_home)))
-    for name, value in settings.conf(printed.where).items():
-        typer.echo(
-            f"{name} {value}" if printed.properties else f"--conf {shlex.quote(f'{name}={value}')}"
-        )
+    _print(settings.conf(printed.where), are_properties=printed.properties)
+
+
+def _print(conf: dict[str, str], *, are_properties: bool) -> None:
+    for name, value in conf.items():
+        line = f"{name} {value}" if are_properties else f"--conf {shlex.quote(f'{name}={value}')}"
+        typer.echo(line)
+
+
+@command()
+def kubernetes(
+    plugin: PluginOptions, secret: SecretOptions, spark_home: Path | None = HOME
+) -> None:
+    """Print the Secret that brings jar and files to a driver's pod, or (--as) the settings for it.
+
+    The driver's image need not be changed. Pipe the Secret into `kubectl apply --server-side -f -`:
+    without --server-side, kubectl refuses one so large.
+
+    Example: parcae spark kubernetes --policy policy.json --namespace spark
+    """
+    check_name("--name", secret.name, MOST_IN_NAME)
+    check_name("--namespace", secret.namespace, MOST_IN_NAMESPACE)
+    plugin.check_files()
+    settings = plugin.settings(find_jar(find_spark(spark_home)))
+    if secret.form is Form.SECRET:
+        typer.echo(secret_manifest(settings.contents(), secret.name, secret.namespace))
+        return
+    conf = settings.conf(Where.KUBERNETES_CLUSTER, secret.name)
+    if secret.form in (Form.V1BETA2, Form.V1):
+        is_kubeflow = secret.form is Form.V1BETA2
+        typer.echo(application_block(conf, secret.name, is_kubeflow=is_kubeflow))
+    else:
+        _print(conf, are_properties=secret.form is Form.PROPERTIES)
 
 
 # Options that Parcae does not know are passed on to spark-submit.
@@ -132,6 +202,16 @@ def submit(
         given = given[1:]
     arguments = spark_arguments(settings, given, spark)
     variables = environment(spark.path, is_local=is_local(given, spark))
+    if needed := needed_secret(given, spark):
+        files = [word for flag, path, _ in plugin.files() for word in (flag, str(path))]
+        home = ["--spark-home", str(spark_home)] if spark_home else []
+        name, namespace = needed
+        words = shlex.join([*files, *home, "--name", name, "--namespace", namespace])
+        typer.echo(
+            f"the driver's pod waits for the Secret {name} with these files; if it is not there: "
+            f"parcae spark kubernetes {words} | kubectl apply --server-side -f -",
+            err=True,
+        )
     process: subprocess.Popen[bytes] | None = None
     # Ctrl-C must not end this process before Spark has ended.
     while True:

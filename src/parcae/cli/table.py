@@ -38,6 +38,10 @@ COMMANDS = {
     "spark": ("", "Turn Parcae on in an Apache Spark."),
     "spark jar": ("parcae.cli.spark:jar", "Print the path of the plugin's jar."),
     "spark conf": ("parcae.cli.spark:conf", "Print the settings that turn the plugin on."),
+    "spark kubernetes": (
+        "parcae.cli.spark:kubernetes",
+        "Print a Secret with the plugin for Kubernetes.",
+    ),
     "spark submit": ("parcae.cli.spark:submit", "Run spark-submit with the plugin."),
     "spark doctor": ("parcae.cli.spark:doctor", "Check an installation of the plugin."),
 }

@@ -23,6 +23,7 @@ from parcae.base.options import option
 from parcae.base.texts import __version__
 from parcae.policies.policy_file import read_policy
 from parcae.service.client import greet
+from parcae.spark import kubernetes
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
 from parcae.spark.jar import find_jar, read_jar_note
 from parcae.spark.launch import (
@@ -44,6 +45,8 @@ _SERVICE = "spark.parcae.service"
 _SECRET = "spark.parcae.secretFile"
 _TLS_CA = "spark.parcae.tls.ca"
 _POOLS = "spark.parcae.pools"
+#: The check of what the driver finds where it runs.
+_PLACES = {Where.YARN_CLUSTER: "yarn", Where.KUBERNETES_CLUSTER: "kubernetes"}
 #: Settings that name a file which the driver reads.
 _READ = (*FILES, "spark.parcae.control", "spark.parcae.state", "spark.scheduler.allocation.file")
 #: Settings that the plugin reads as whole numbers beside a service: the smallest and the largest.
@@ -125,7 +128,9 @@ class CheckTarget(BaseModel, frozen=True):
     secret_file: Path | None = option(None, "The secret that the service asks for.")
     tls_ca: Path | None = option(None, "Certificates (PEM) that the service's must be signed by.")
     where: Where | None = option(
-        None, "Where the driver runs: client | yarn-cluster. (default: by Spark's own settings)"
+        None,
+        "Where the driver runs: client | yarn-cluster | kubernetes-cluster. (default: by Spark's "
+        "own settings)",
     )
     is_run: bool = option(False, "Run a query in a local Spark with the plugin.", "--run")
 
@@ -165,9 +170,9 @@ def examine(target: CheckTarget) -> Iterator[Check]:
         for finding in _check_settings(spark, settings, jar, where):
             yield Check("settings", *finding)
     files, service = _planner(target, settings, where)
-    if where is Where.YARN_CLUSTER:
-        for finding in _check_container(settings, service):
-            yield Check("yarn", *finding)
+    if where is not Where.CLIENT:
+        for finding in _check_container(settings, service, where):
+            yield Check(_PLACES[where], *finding)
     if files.get(_POLICY) or not service:
         yield _guarded("policy", lambda: _check_policy(files.get(_POLICY)))
     if service:
@@ -190,6 +195,7 @@ def _planner(
     """
     values = settings.values
     shipped = settings.shipped() if where is Where.YARN_CLUSTER else {}
+    # What a Secret brings to a pod is not looked at.
     files = {
         name: option or shipped.get(values[name], Path(values[name]))
         for name, option in (
@@ -197,9 +203,14 @@ def _planner(
             (_SECRET, target.secret_file),
             (_TLS_CA, target.tls_ca),
         )
-        if option or values.get(name)
+        if option or (values.get(name) and not _is_in_pod(values[name], where))
     }
     return files, target.service or values.get(_SERVICE)
+
+
+def _is_in_pod(path: str, where: Where) -> bool:
+    """Whether a file is one of the Secret in the driver's pod."""
+    return where is Where.KUBERNETES_CLUSTER and path.startswith(f"{kubernetes.MOUNT}/")
 
 
 def _wrong(name: str, error: InputError | OSError) -> Check:
@@ -295,21 +306,31 @@ def _check_java(spark: SparkHome | None, jar: Path | None) -> Finding:
     return OK, text, ""
 
 
-def _check_container(settings: SparkDefaults, service: str | None) -> Iterator[Finding]:
-    """What the driver finds in a container of YARN: only what YARN copies there."""
-    values, shipped = settings.values, settings.shipped()
-    if not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
-        yield WARNING, "neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set", "set one of them"
+def _check_container(
+    settings: SparkDefaults, service: str | None, where: Where
+) -> Iterator[Finding]:
+    """What the driver finds in its container or pod: only what YARN or a Secret brings there."""
+    is_yarn = where is Where.YARN_CLUSTER
+    values = settings.values
     is_whole = True
+    if is_yarn and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        yield WARNING, "neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set", "set one of them"
+    if not is_yarn and not settings.secret:
+        is_whole = False
+        text = f"no Secret is mounted at {kubernetes.MOUNT} in the driver's pod"
+        yield WARNING, text, "set what `parcae spark kubernetes --as properties` prints"
+    shipped = settings.shipped() if is_yarn else {}
     for name in _READ:
         value = values.get(name, "")
-        if not value or value in shipped or "://" in value:
+        if not value or value in shipped or "://" in value or _is_in_pod(value, where):
             continue
         is_whole = False
         advice = f"set it to a name, and add FILE#NAME to {SHIPPED_FILES}"
+        if not is_yarn:
+            advice = "set what `parcae spark kubernetes --as properties` prints"
         if name not in FILES:
             advice = "name a file that every node can read, as on hdfs://"
-        if "/" not in value:
+        if is_yarn and "/" not in value:
             yield WRONG, f"{name} is {value}, which YARN copies to no container", advice
         elif local_path(value).exists():
             text = f"{name} is {value}, a path of this machine; the driver runs on another one"
@@ -318,8 +339,10 @@ def _check_container(settings: SparkDefaults, service: str | None) -> Iterator[F
         is_whole = False
         text = f"{service} is the driver's own machine, which is another one"
         yield WARNING, text, "name the host of `parcae serve`"
-    if is_whole:
+    if is_whole and is_yarn:
         yield OK, "the driver runs in a container; YARN copies the files that it reads", ""
+    elif is_whole:
+        yield OK, f"the driver runs in a pod with the Secret {settings.secret}", ""
 
 
 def _check_settings(
@@ -343,10 +366,10 @@ def _check_settings(
         yield WARNING, text, f"name it in {SHIPPED_JARS}, or have it on every node"
     else:
         text = f"{source} names the plugin and no jar: every application fails as it starts"
-        name = CLASS_PATH if where is Where.CLIENT else SHIPPED_JARS
+        name = SHIPPED_JARS if where is Where.YARN_CLUSTER else CLASS_PATH
         yield WRONG, text, f"set {name} to {jar or 'the jar'}"
     for path in jars:
-        if path != jar:
+        if path != jar and not _is_in_pod(str(path), where):
             yield _guarded("settings", partial(_judge_jar, spark, path))[1:]
     if len(jars) > 1:
         text = f"the driver's class path has {len(jars)} jars of the plugin; the first one counts"

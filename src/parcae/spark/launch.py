@@ -16,6 +16,7 @@ import pydantic.dataclasses
 from parcae.base.errors import ConfigError
 from parcae.base.options import option
 from parcae.service.client import host_and_port
+from parcae.spark import kubernetes
 from parcae.spark.home import SparkHome
 
 CLASS_PATH = "spark.driver.extraClassPath"
@@ -27,19 +28,22 @@ SHIPPED_FILES = "spark.yarn.dist.files"
 _LISTS = {CLASS_PATH: os.pathsep, PLUGINS: ",", SHIPPED_JARS: ",", SHIPPED_FILES: ","}
 #: The class that `spark.plugins` names.
 PLUGIN_CLASS = "parcae.spark.ParcaePlugin"
+#: The name of the Secret for a driver's pod, unless the user gives another one.
+SECRET = "parcae"
 
 
 class Where(StrEnum):
-    """Where the driver runs: beside the command that starts it, or in a container of YARN."""
+    """Where the driver runs: beside the command that starts it, or in a container or a pod."""
 
     CLIENT = "client"
     YARN_CLUSTER = "yarn-cluster"
+    KUBERNETES_CLUSTER = "kubernetes-cluster"
 
 
-#: The settings that name a file of the driver's machine, and the file's name in YARN's container.
+#: The settings that name a file of the driver's machine, and its name in a container or a Secret.
 FILES = {
     "spark.parcae.policy": "parcae-policy.json",
-    "spark.parcae.secretFile": "parcae-secret",
+    "spark.parcae.secretFile": kubernetes.SERVICE_SECRET,
     "spark.parcae.tls.ca": "parcae-ca.pem",
 }
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
@@ -106,14 +110,27 @@ class SparkDefaults:
     @property
     def where(self) -> Where:
         """Where the driver of every application runs."""
-        is_cluster = self.values.get(_DEPLOY_MODE) == "cluster"
-        is_yarn = self.values.get(_MASTER) == "yarn"
-        return Where.YARN_CLUSTER if is_cluster and is_yarn else Where.CLIENT
+        master = self.values.get(_MASTER, "")
+        if self.values.get(_DEPLOY_MODE) != "cluster":
+            return Where.CLIENT
+        if master.startswith("k8s://"):
+            return Where.KUBERNETES_CLUSTER
+        return Where.YARN_CLUSTER if master == "yarn" else Where.CLIENT
+
+    @property
+    def secret(self) -> str | None:
+        """The Secret that these settings mount where the plugin's files are to be, if any."""
+        mounted = [
+            name.removeprefix(kubernetes.DRIVER_SECRETS)
+            for name, path in self.values.items()
+            if name.startswith(kubernetes.DRIVER_SECRETS) and path.rstrip("/") == kubernetes.MOUNT
+        ]
+        return mounted[-1] if mounted else None
 
     def class_path(self, where: Where = Where.CLIENT) -> list[Path]:
         """The files on the driver's class path; of a folder with `/*`, its jars, as Java does."""
         places = self.values.get("spark.jars", "").split(",")
-        if where is Where.CLIENT:
+        if where is not Where.YARN_CLUSTER:
             places = [*self.values.get(CLASS_PATH, "").split(os.pathsep), *places]
         else:
             places += self.values.get(SHIPPED_JARS, "").split(",")
@@ -191,8 +208,18 @@ class PluginSettings:
         if self.service is not None:
             host_and_port(self.service)
 
-    def conf(self, where: Where = Where.CLIENT) -> dict[str, str]:
-        """The settings for Spark, by name."""
+    def contents(self) -> dict[str, bytes]:
+        """The files of the Secret for a driver's pod, by name."""
+        paths = {
+            "spark.parcae.policy": self.policy,
+            "spark.parcae.secretFile": self.secret_file,
+            "spark.parcae.tls.ca": self.tls_ca,
+        }
+        files = {FILES[name]: path for name, path in paths.items() if path}
+        return kubernetes.read_contents({kubernetes.JAR: self.jar, **files})
+
+    def conf(self, where: Where = Where.CLIENT, secret: str = SECRET) -> dict[str, str]:
+        """The settings for Spark, by name; a pod of a driver has the files of that Secret."""
         own = {
             "policy": self.policy and self.policy.resolve(),
             "service": self.service,
@@ -205,6 +232,15 @@ class PluginSettings:
         given = {f"spark.parcae.{name}": str(own[name]) for name in own if own[name] is not None}
         if where is Where.CLIENT:
             return {CLASS_PATH: str(self.jar), PLUGINS: PLUGIN_CLASS, **given}
+        if where is Where.KUBERNETES_CLUSTER:
+            return {
+                f"{kubernetes.DRIVER_SECRETS}{secret}": kubernetes.MOUNT,
+                kubernetes.DIGEST_SETTING: kubernetes.digest(self.contents()),
+                CLASS_PATH: f"{kubernetes.MOUNT}/{kubernetes.JAR}",
+                PLUGINS: PLUGIN_CLASS,
+                **given,
+                **{name: f"{kubernetes.MOUNT}/{FILES[name]}" for name in FILES if name in given},
+            }
         shipped = [f"{Path(given[name]).as_uri()}#{FILES[name]}" for name in FILES if name in given]
         given |= {name: FILES[name] for name in FILES if name in given}
         files = {SHIPPED_FILES: ",".join(shipped)} if shipped else {}
@@ -227,7 +263,9 @@ def spark_arguments(
     # The user's own class path and plugins replace those of the defaults, as in Spark.
     user = dict(_defaults(options, spark).values)
     kept: list[str] = []
-    plugin_conf = settings.conf(_where(_given(options, user)))
+    given = _given(options, user)
+    secret = SparkDefaults(values=given).secret or SECRET
+    plugin_conf = settings.conf(_where(given), secret)
     for flag, value in options:
         if value is None:
             kept.append(flag)
@@ -281,6 +319,16 @@ def is_local(arguments: Sequence[str], spark: SparkHome) -> bool:
     return _given(options, _defaults(options, spark).values).get(_MASTER, "local")[:5] == "local"
 
 
+def needed_secret(arguments: Sequence[str], spark: SparkHome) -> tuple[str, str] | None:
+    """The name and the namespace of the Secret that the driver's pod waits for, if it is in one."""
+    options, _ = _split(arguments)
+    given = _given(options, _defaults(options, spark).values)
+    settings = SparkDefaults(values=given)
+    if settings.where is not Where.KUBERNETES_CLUSTER:
+        return None
+    return settings.secret or SECRET, given.get("spark.kubernetes.namespace", "default")
+
+
 def _given(
     options: Sequence[tuple[str, str | None]], defaults: Mapping[str, str]
 ) -> dict[str, str]:
@@ -297,8 +345,8 @@ def _where(given: Mapping[str, str]) -> Where:
     if given.get(_DEPLOY_MODE) == "cluster" and where is Where.CLIENT:
         raise ConfigError(
             "with deploy mode cluster the driver runs on another machine, and the plugin's jar "
-            "is on this one (only --master yarn copies it): put the jar there and use the lines of "
-            "`parcae spark conf`"
+            "is on this one (only --master yarn and k8s://... bring it there): put the jar there "
+            "and use the lines of `parcae spark conf`"
         )
     return where
 
