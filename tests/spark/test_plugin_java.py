@@ -55,11 +55,19 @@ _DESCRIPTIONS = (
     "sum at app.py:15",
     "look at /data/x\u2028/y.csv:12 now",
     "sum at /a/été\x85/b:7",
+    '/* {"app": "dbt", "target_name": "a*b", "node_id": "model.shop.orders"} */ select 1',
+    '\n/*\t{"app": "dbt", "node_id" : "model.shop.orders#7"}*/\nselect 1',
+    '/* {"node_id": "model.a", "node_id": "model.b"} */ /* {"node_id": "model.c"} */ select 1',
+    '/* {"node_id": " , "} */ select 1',
+    'select \'/* {"node_id": "model.shop.orders"} */\'',
+    f'/* {{"node_id": "model.{200 * "a"}"}} */ select 1',
 )
 #: Long blanks need no stack, and long rows of marks no time.
 _LONG = (
     f"select * from t where id = 5{20_000 * ' '}and day = 3",
     f"values (3{100_000 * ', '})",
+    f'/* {{"app": "{50_000 * "a"}", "node_id": "model.a.b"}} */ select 1',
+    f"/* {{{50_000 * '{'}",
 )
 _GROUPS = (
     "",
@@ -70,6 +78,10 @@ _GROUPS = (
     "job 6f9619ff8b86d011 of today",
     "  ",
     "batch = 3",
+    "17",
+    " 17 ",
+    "17\n",
+    "٣٤",
 )
 
 
@@ -90,7 +102,7 @@ def _name_cases() -> list[dict[str, object]]:
         *(("", text, "") for text in [*_DESCRIPTIONS, *_LONG, *made]),
         *((text, text, text) for text in made),
     ]
-    queries = ("", "count at Main.scala:5", " , ", *_DESCRIPTIONS[-2:])
+    queries = ("", "count at Main.scala:5", " , ", *_DESCRIPTIONS[-8:])
     cases = list[dict[str, object]]()
     for group, description, site in texts:
         properties = {

@@ -8,7 +8,8 @@ from parcae.spark.jar import sources_folder
 from tests.conftest import REPOSITORY
 from tests.spark.java import java_sources
 
-_PAGE = REPOSITORY / "docs" / "spark-where.md"
+_DOCS = REPOSITORY / "docs"
+_PAGE = _DOCS / "spark-where.md"
 
 
 def test_the_proofs_that_the_page_names_exist() -> None:
@@ -19,8 +20,9 @@ def test_the_proofs_that_the_page_names_exist() -> None:
         assert f"def {test}" in text, f"{file} has no {test}"
 
 
-def test_the_plugin_reads_the_settings_that_the_page_names() -> None:
-    named = set(re.findall(r"spark\.parcae\.\w+", _PAGE.read_text()))
+def test_the_plugin_reads_the_settings_that_the_pages_name() -> None:
+    pages = _PAGE.read_text() + (_DOCS / "spark-servers.md").read_text()
+    named = set(re.findall(r"spark\.parcae\.\w+", pages))
     sources = "\n".join(
         path.read_text() for path in java_sources(sources_folder() / "src" / "main")
     )

@@ -1,4 +1,4 @@
-"""Tests of SQL servers: what is learned from one client's query is used for another's."""
+"""Tests of SQL servers: whose a query is, and that others learn from it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ _SLEEP = "java_method('java.lang.Thread', 'sleep', 100L)"
 #: Tasks of the long query and of the short one.
 _LONG = 30
 _SHORT = 2
+#: Who asks which of them when both ask at once.
+_PEOPLE = {_LONG: "ann", _SHORT: "bob"}
 _TIMEOUT_S = 90.0
 
 
@@ -90,15 +92,15 @@ def _ask(command: list[str], spark: SparkHome, folder: Path) -> str:
     return done.stdout
 
 
-def _assert_clients_share_names(ask: Callable[[str], str], trace: Trace) -> None:
-    """Clients with sessions of their own; `ask` runs a query from a new one.
+def _assert_clients_share_names(ask: Callable[[str, str], str], trace: Trace) -> None:
+    """Clients with sessions of their own; `ask` runs a query of a person from a new one.
 
-    At first the queries are new to the plugin. When two clients ask the same at once, the plugin
-    knows both by name.
+    At first the queries are new to the plugin. When two people ask the same at once, the plugin
+    knows both queries by name, and whose they are.
     """
     names = {}
     for tasks in (_LONG, _SHORT):
-        assert str(tasks) in ask(_query(tasks))
+        assert str(tasks) in ask(_query(tasks), "cid")
         trace.await_settled()
         (names[tasks],) = {job["name"] for job in trace.jobs().values()} - set(names.values())
     assert all(name.startswith("plan-") for name in names.values())
@@ -107,7 +109,7 @@ def _assert_clients_share_names(ask: Callable[[str], str], trace: Trace) -> None
     ended = []
 
     def ask_again(tasks: int) -> None:
-        assert str(tasks) in ask(_query(tasks))
+        assert str(tasks) in ask(_query(tasks), _PEOPLE[tasks])
         ended.append(tasks)
 
     threads = [threading.Thread(target=ask_again, args=(tasks,)) for tasks in (_LONG, _SHORT)]
@@ -122,12 +124,15 @@ def _assert_clients_share_names(ask: Callable[[str], str], trace: Trace) -> None
     tiers = {job["name"]: job["tier"] for job in again}
     assert tiers[names[_SHORT]] < tiers[names[_LONG]]
     assert len(trace.plans()) > num_plans
+    whose = {job["name"]: job["user"] for job in again}
+    assert whose == {names[tasks]: user for tasks, user in _PEOPLE.items()}
 
 
 def _assert_importer_knows_names(folder: Path, trace: Trace) -> None:
-    """A policy file from the server's event log has the same names of queries as the plugin."""
-    workload, _ = read_spark_event_logs([folder / "logs"], key="plan")
-    assert set(trace.names()) <= {job.name for job in workload.jobs}
+    """The server's event log has the same names of queries and the same people as the plugin."""
+    workload, _ = read_spark_event_logs([folder / "logs"], key="plan", recorded=True)
+    found = {(job.name, job.user) for job in workload.jobs}
+    assert {(job["name"], job["user"]) for job in trace.jobs().values()} <= found
 
 
 @pytest.mark.slow  # queries of one application are learned by their plans in test_guest.py
@@ -142,10 +147,14 @@ def test_connect(spark: SparkHome, tmp_path: Path) -> None:
     }
     trace = Trace(tmp_path / "trace.jsonl")
     name = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    client = [sys.executable, str(_CLIENT), f"sc://127.0.0.1:{port}"]
+
+    def ask(query: str, user: str) -> str:
+        url = f"sc://127.0.0.1:{port}/;user_id={user}"
+        return _ask([sys.executable, str(_CLIENT), url, query], spark, tmp_path)
+
     with _server(spark, tmp_path, name, **own) as server:
         server.await_line("Spark Connect server started at")
-        _assert_clients_share_names(lambda query: _ask([*client, query], spark, tmp_path), trace)
+        _assert_clients_share_names(ask, trace)
         _end(server)
     _assert_importer_knows_names(tmp_path, trace)
 
@@ -170,8 +179,17 @@ def test_thrift(spark: SparkHome, tmp_path: Path) -> None:
     with _server(spark, tmp_path, name, **own) as server:
         server.await_line("HiveThriftServer2 started")
         wait_until(lambda: "ThriftBinaryCLIService on port" in server.said())
-        options = f"-u jdbc:hive2://127.0.0.1:{port} --silent=true --outputformat=csv2 -e".split()
-        client = [str(spark.command("beeline")), *options]
-        _assert_clients_share_names(lambda query: _ask([*client, query], spark, tmp_path), trace)
+        options = f"-u jdbc:hive2://127.0.0.1:{port} --silent=true --outputformat=csv2".split()
+
+        def ask(query: str, user: str) -> str:
+            client = [str(spark.command("beeline")), *options, "-n", user, "-e", query]
+            return _ask(client, spark, tmp_path)
+
+        _assert_clients_share_names(ask, trace)
+        node = '/* {"app": "dbt", "node_id": "model.shop.orders"} */'
+        assert str(_SHORT) in ask(f"{node} {_query(_SHORT)}", "dbt")
+        trace.await_settled()
+        named = {(job["name"], job["user"]) for job in trace.jobs().values()}
+        assert ("model.shop.orders", "dbt") in named
         _end(server)
     _assert_importer_knows_names(tmp_path, trace)

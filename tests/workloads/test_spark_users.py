@@ -1,7 +1,8 @@
-"""Who ran a query: by Connect's tags, Kyuubi, the Thrift server, or the application itself."""
+"""Who ran a query, and its name: by Connect, Kyuubi, Thrift, Livy, dbt, or the application."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,19 @@ import pytest
 from parcae.evaluation.compare_logs import compare_runs
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import fingerprint
+from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from parcae.workloads.spark_log.events import JobStart, parse_event
+from parcae.workloads.spark_log.naming import job_groups, job_name, user_of
+from parcae.workloads.spark_log.plan import plan_names, read_plan
 from parcae.workloads.spark_log.run import read_spark_run
+from tests.conftest import REPOSITORY
 from tests.workloads.spark_log_builder import executor, stage_info, to_bytes, whole_job
 
+#: Events of each server, and what they say. The plugin's `ServersTest` reads the same file.
+_CASES: list[dict[str, Any]] = json.loads(
+    (REPOSITORY / "spark-plugin" / "src" / "test" / "resources" / "servers.json").read_text()
+)
 _SESSION = "0a1b2c3d-0000-4000-8000-00000000000a"
 _TAG = f"SparkConnect_OperationTag_User_ann_Session_x_Session_{_SESSION}_Operation_{_SESSION}"
 _STATEMENT = {
@@ -37,14 +47,30 @@ def _log(path: Path, *jobs: tuple[str, int, dict[str, str]]) -> Path:
     return path
 
 
+@pytest.mark.parametrize("case", _CASES, ids=[f"{one['server']}: {one['what']}" for one in _CASES])
+def test_person_and_name_are_those_of_the_table_that_the_plugin_reads_too(
+    case: dict[str, Any],
+) -> None:
+    log = ApplicationLog("log")
+    for line in case["events"]:
+        if event := parse_event(json.dumps(line).encode()):
+            log.add(event)
+    (group,) = job_groups(log)
+    assert user_of(group, log, "another") == case["person"]
+    assert job_name(group.jobs, group.executions, {}, None) == case["name"]
+
+
+def test_every_server_of_the_table_is_in_the_documents() -> None:
+    page = (REPOSITORY / "docs" / "spark-servers.md").read_text()
+    rows = {row.split(" |")[0] for row in page.replace("`", "").split("\n| ")}
+    assert {case["server"] for case in _CASES} <= rows
+
+
 @pytest.mark.parametrize(
     ("properties", "user"),
     [
         ({"spark_job_tags": f"mine,{_TAG}", "kyuubi_session_user": "eve"}, "ann_Session_x"),
-        ({"kyuubi_session_user": "cid", "spark_kyuubi_session_real_user": "first"}, "cid"),
         ({"spark_jobGroup_id": "g1", "spark_parcae_user": "eve"}, "bob"),
-        ({"spark_parcae_user": "dan"}, "dan"),
-        ({"spark_kyuubi_session_real_user": "first"}, ""),
         # A group that names the job says nothing about people.
         ({"spark_jobGroup_id": "nightly"}, ""),
     ],
@@ -59,11 +85,26 @@ def test_a_query_has_the_user_that_its_server_names(
 
 
 def test_a_job_group_is_the_user_where_another_property_names_jobs(tmp_path: Path) -> None:
-    groups = ({"spark_jobGroup_id": "ann"}, {"spark_jobGroup_id": "0a1b2c3d-0000-4000"})
-    jobs = [("q", 1_000 * row, {"my_job": "q", **group}) for row, group in enumerate(groups)]
+    groups = ("ann", "ann 2", "0a1b2c3d-0000-4000", "17")
+    jobs = [
+        ("q", 1_000 * row, {"my_job": "q", "spark_jobGroup_id": group})
+        for row, group in enumerate(groups)
+    ]
     path = _log(tmp_path / "app.log", *jobs)
     workload, _ = read_spark_event_logs([path], key="my.job", recorded=True)
-    assert [job.user for job in workload.jobs] == ["ann", ""]
+    assert [job.user for job in workload.jobs] == ["ann", "ann", "", ""]
+    for pattern, count in (("ann", 2), ("ann 2", 1), ("17", 1)):
+        chosen, _ = read_spark_event_logs([path], key="my.job", recorded=True, user=pattern)
+        assert len(chosen.jobs) == count
+
+
+def test_dbts_node_names_a_query_also_where_plans_name_the_others() -> None:
+    text = '/* {"app": "dbt", "node_id": "model.shop.orders"} */ SELECT 1'
+    query = SqlRecord(0, 0, text, 0, read_plan({}), plan_names("(1) Scan parquet a.b.orders"))
+    for key in (None, "plan", "shape"):
+        assert job_name([JobStart(0, 0, {}, ())], [query], {}, key) == "model.shop.orders"
+    given = JobStart(0, 0, {"spark.parcae.jobKey": "mine"}, ())
+    assert job_name([given], [query], {}, "plan") == "mine"
 
 
 def test_users_are_kept_in_files_and_are_a_part_of_the_fingerprint(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from parcae.workloads.spark_log.naming import (
     LostStarts,
     callers_of,
     completion_ms,
+    dbt_node,
     first_listing_job,
     job_groups,
     job_name,
@@ -363,9 +364,10 @@ def _job_run(
 
 def _plugin_names(name: str, group: JobGroup) -> tuple[str, ...]:
     given = (job.properties.get(NAME_PROPERTY) for job in group.jobs[:1])
+    node = dbt_node(group.jobs[:1], group.executions)
     plans = (one.plan_names for one in group.executions if one.plan_names)
     of_plans = [label for one in plans for label in (one.plan, one.shape)]
-    return tuple(filter(None, dict.fromkeys([*given, *(of_plans or [name])])))
+    return tuple(filter(None, dict.fromkeys([*given, node, *(of_plans or [name])])))
 
 
 def _gap_ms(submitted_ms: int, arrival_ms: int, parents_ended_ms: list[int]) -> int:

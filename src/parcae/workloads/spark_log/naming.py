@@ -145,7 +145,7 @@ def queries_without_plan(log: ApplicationLog, key: str | None) -> int:
     return sum(
         bool(group.executions)
         and not any(execution.plan_names for execution in group.executions)
-        and not any(job.properties.get(NAME_PROPERTY) for job in group.jobs)
+        and not _given_name(group.jobs, group.executions)
         for group in job_groups(log)
     )
 
@@ -181,38 +181,52 @@ def completion_ms(
     return max(known, default=None)
 
 
-#: Spark Connect's own tag of a query; a user's name may have `_Session_` in it.
+#: Spark Connect's own tag of a query. A user's name may have `_Session_` in it, and a client's tags
+#: may look like this one behind Connect's prefix.
 _CONNECT_TAG = re.compile(
-    r"SparkConnect_OperationTag_User_(?P<user>.+)_Session_(?P<session>[0-9a-f-]{36})_Operation_"
+    r"(?:^|,)SparkConnect_OperationTag_User_(?P<user>[^,]+)"
+    r"_Session_(?P<session>[0-9a-f-]{36})_Operation_"
 )
 #: Kyuubi's name of the person. `spark.kyuubi.session.real.user` keeps the first one for everybody.
 _KYUUBI_USER = "kyuubi.session.user"
-#: Local property by which an application names the person.
+#: Local property, or setting, by which an application without a server names the person.
 USER_PROPERTY = "spark.parcae.user"
 
 
 def session_of(group: JobGroup, log: ApplicationLog) -> tuple[str, str]:
-    """The person who ran a group, and the server's session; "" for what the log does not say."""
+    """The person who ran a group, and the server's session; "" for what the log does not say.
+
+    The plugin's `Persons` says the same; both are tested with the events in `servers.json`.
+    """
     for job in group.jobs:
         properties = job.properties
-        if tag := _CONNECT_TAG.search(properties.get("spark.job.tags", "")):
-            return tag["user"], tag["session"]
-        if user := properties.get(_KYUUBI_USER):
-            return user, ""
-        if statement := log.statements.get(properties.get(_GROUP, "")):
-            return statement.user, statement.session
-        if user := properties.get(USER_PROPERTY):
-            return user, ""
+        tag = _CONNECT_TAG.search(properties.get("spark.job.tags", ""))
+        statement = log.statements.get(properties.get(_GROUP, ""))
+        named = (
+            (tag["user"] if tag else "", tag["session"] if tag else ""),
+            (properties.get(_KYUUBI_USER, ""), ""),
+            (statement.user if statement else "", statement.session if statement else ""),
+            (properties.get(USER_PROPERTY, ""), ""),
+            (log.settings.get(USER_PROPERTY, ""), ""),
+        )
+        for user, session in named:
+            if user.strip():
+                return user.strip(), session
     return "", ""
 
 
 def user_of(group: JobGroup, log: ApplicationLog, name: str) -> str:
-    """The person who ran a group called `name`; else its job group, unless that is the name, too,
-    or a server generated it.
+    """The person who ran a group called `name`; else its job group without digits, unless that is
+    the name, too, or a server generated it.
     """
     user, _ = session_of(group, log)
-    own = next(filter(None, (job.properties.get(_GROUP) for job in group.jobs)), "")
-    return _first([user] if user or own == name or _GENERATED.search(own) else [own])
+    own = _first(_given(job, _GROUP) for job in group.jobs)
+    return user or ("" if own == name else _recurring(own))
+
+
+def _recurring(group: str) -> str:
+    """A job group without digits, which often count; "" if a server generated it."""
+    return "" if _GENERATED.search(group) else re.sub("[0-9]+", "", group).strip()
 
 
 @dataclass(frozen=True)
@@ -230,7 +244,7 @@ class Choice:
         """
         user, _ = session_of(group, log)
         groups = [job.properties.get(_GROUP, "") for job in group.jobs]
-        people = [user] if user else [log.owner, *groups]
+        people = [user] if user else [log.owner, *groups, *map(_recurring, groups)]
         return self._fits(self.user, people) and self._fits(self.queue, [log.queue])
 
     @staticmethod
@@ -247,8 +261,12 @@ def callers_of(group: JobGroup, log: ApplicationLog) -> tuple[tuple[str, ...], s
 _GROUP = "spark.jobGroup.id"
 MAX_NAME = 80
 #: Job groups that a thrift server or a notebook generates for every statement: hexadecimal, 16
-#: digits or more.
-_GENERATED = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}")
+#: digits or more; Livy's are the statement's number.
+_GENERATED = re.compile(
+    r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}|\A[ ]*[0-9]+[ ]*\Z"
+)
+#: dbt's comment at the head of a statement, whose node is the same in every run.
+_DBT_NODE = re.compile(r'[ \t\r\n]*/\*[ \t\r\n]*\{[^*]*?"node_id"[ ]*:[ ]*"([^"*\\]+)"')
 #: What Spark adds to the name of a streaming query for every micro-batch. Each part alone may be in
 #: a name that a user chose.
 _BATCH = re.compile(
@@ -308,17 +326,16 @@ def job_name(
 ) -> str | None:
     """The name of a recurring job, the same in every run; None if it lacks the property `key`.
 
-    Without a key the name is the first of these: the job group (unless a server generated it), the
-    SQL execution's description (the user's, if given), the Spark job's description, the call site.
+    Without a key the name is the first of these: the job group (unless a server generated it),
+    dbt's node, the SQL execution's description (the user's, if given), the Spark job's description,
+    the call site.
     A SQL execution that is described by a statement, or by a call site of many queries (such as
     those in `shared`), has its plan's shape behind a label: the same query, whatever its literals.
 
     Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
     """
     if key in (PLAN_KEY, SHAPE_KEY):
-        named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs) or _name_of_plan(
-            executions, key
-        )
+        named = _given_name(jobs, executions) or _name_of_plan(executions, key)
         return named or _default_name(jobs, executions, shared)
     if key is not None:
         # The setting of this name says which property names jobs; it names none itself.
@@ -340,6 +357,23 @@ def _given(job: JobStart, key: str) -> str:
     """A property of a Spark job; "" if it is not the user's but Spark's."""
     is_inner = _INNER.match(job.properties.get("spark.job.description", ""))
     return "" if is_inner and key in _REPLACED else job.properties.get(key, "")
+
+
+def dbt_node(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
+    """The node of dbt whose statement this is; "" if it is none of dbt's."""
+    texts = [one.description for one in _in_order(executions)]
+    texts += [_given(job, "spark.job.description") for job in jobs]
+    return _first(found[1] for found in map(_DBT_NODE.match, texts) if found)
+
+
+def _in_order(executions: Iterable[SqlRecord]) -> list[SqlRecord]:
+    return sorted(executions, key=lambda execution: execution.execution_id)
+
+
+def _given_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
+    """The name that a user or dbt gave a query; "" if there is none."""
+    named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs)
+    return named or dbt_node(jobs, executions)
 
 
 def _shape_with_label(executions: Sequence[SqlRecord], shared: Container[str]) -> str:
@@ -367,11 +401,11 @@ def _default_name(
     """The name without a key, see `job_name`."""
     groups = (job.properties.get(_GROUP, "") for job in jobs)
     described = (_given(job, "spark.job.description") for job in jobs)
-    roots = sorted(executions, key=lambda execution: execution.execution_id)
     return (
         _first(group for group in groups if not _GENERATED.search(group))
+        or dbt_node(jobs, executions)
         or _shape_with_label(executions, shared)
-        or _first(execution.description for execution in roots)
+        or _first(execution.description for execution in _in_order(executions))
         or _first(described)
         or _first(job.properties.get("callSite.short", "") for job in jobs)
         or _first(info.name for job in reversed(jobs) for info in job.stages[-1:])

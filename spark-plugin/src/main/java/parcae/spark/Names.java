@@ -1,6 +1,7 @@
 package parcae.spark;
 
 import java.util.Properties;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
@@ -12,9 +13,12 @@ public final class Names {
   private static final int MAX_NAME = 80;
   /** Matches spaces and digits of all scripts, as Python does. */
   private static final int UNICODE = Pattern.UNICODE_CHARACTER_CLASS;
-  /** Parts of generated ids (UUIDs, long hexadecimal numbers), which differ in every run. */
-  private static final Pattern GENERATED_ID =
-      Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
+  /** Parts of generated ids (UUIDs, long hexadecimal numbers), and Livy's numbers of statements. */
+  private static final Pattern GENERATED_ID = Pattern.compile(
+      "[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}|\\A[ ]*[0-9]+[ ]*\\z");
+  /** dbt's comment at the head of a statement, whose node is the same in every run. */
+  private static final Pattern DBT_NODE = Pattern.compile(
+      "[ \\t\\r\\n]*/\\*[ \\t\\r\\n]*\\{[^*]*?\"node_id\"[ ]*:[ ]*\"([^\"*\\\\]+)\"");
   /** Blanks, without a step back, which would need the stack of the thread for long ones. */
   private static final String BLANKS = "(?:[ \\r\\n]++|<br/>)++";
   /** What Spark adds to the name of a streaming query for every micro-batch. */
@@ -47,8 +51,8 @@ public final class Names {
   private Names() {}
 
   /**
-   * The name of a job, from the first of these that is given: the user's name, the job group, the
-   * description of the SQL execution, that of the job, the call site, the name of the last stage. A
+   * The name of a job, from the first of these that is given: the user's name, the job group, dbt's
+   * node, the description of the SQL execution or the job, the call site, the last stage. A
    * job that broadcasts a part of a query may have nothing of its query but the first three: Spark
    * runs it on a thread of its own.
    *
@@ -66,6 +70,10 @@ public final class Names {
     String site = tidy(get(properties, "callSite.short"));
     if (!isGenerated(group) && !tidy(group).isEmpty()) {
       return tidy(group);
+    }
+    String node = dbtNode(properties, execution);
+    if (!node.isEmpty()) {
+      return node;
     }
     if (!tidy(execution).isEmpty()) {
       return tidy(execution);
@@ -85,6 +93,17 @@ public final class Names {
     boolean isReplaced = (key.equals(GROUP) || key.equals(DESCRIPTION))
         && BROADCAST.matcher(get(properties, DESCRIPTION)).lookingAt();
     return isReplaced || key.isEmpty() ? "" : tidy(get(properties, key));
+  }
+
+  /** The node of dbt whose statement a job runs; empty if it is none of dbt's. */
+  public static String dbtNode(Properties properties, String execution) {
+    for (String text : new String[] {execution, get(properties, DESCRIPTION)}) {
+      Matcher comment = DBT_NODE.matcher(text);
+      if (comment.lookingAt() && !tidy(comment.group(1)).isEmpty()) {
+        return tidy(comment.group(1));
+      }
+    }
+    return "";
   }
 
   /** Whether a job group is one that a server generated for a statement. */

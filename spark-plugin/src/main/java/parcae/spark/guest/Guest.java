@@ -493,6 +493,7 @@ public final class Guest implements DriverPlugin {
     boolean isFair = root.schedulingMode() == SchedulingMode.FAIR();
     boolean keepsPools = keepsPools(context.conf().get(POOLS, ""), isFair, !defined.isEmpty());
     persons.usePools(defined, keepsPools);
+    persons.ownedBy(context.conf().get(Persons.PROPERTY, ""));
     GuestPool pool = new GuestPool(this, root.schedulingMode(), keepsPools);
     GuestBuilder builder = new GuestBuilder(this, target, pool, builderLike(sparkBuilder, pool));
     synchronized (target) {

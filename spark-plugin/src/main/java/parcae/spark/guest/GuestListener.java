@@ -403,7 +403,7 @@ final class GuestListener extends SparkListener {
         event.jobId(),
         query,
         execution.isEmpty() ? null : execution,
-        givenNames(properties),
+        givenNames(properties, description),
         Names.of(properties, given(properties, jobKey), description, lastStage),
         stages)
         .asking(Priority.asked(properties), guest.granted(properties))
@@ -418,14 +418,18 @@ final class GuestListener extends SparkListener {
     return parents;
   }
 
-  /** The names that the user gave the job: by the plugin's property, or by the configured one. */
-  private List<String> givenNames(Properties properties) {
+  /** The names given to the job: by the plugin's property, by the configured one, by dbt. */
+  private List<String> givenNames(Properties properties, String description) {
     List<String> names = new ArrayList<>();
     for (String property : new String[] {NAME_PROPERTY, jobKey}) {
       String name = given(properties, property);
       if (!name.isEmpty()) {
         names.add(name);
       }
+    }
+    String node = Names.dbtNode(properties, description);
+    if (!node.isEmpty()) {
+      names.add(node);
     }
     return names;
   }

@@ -13,15 +13,18 @@ import parcae.spark.Names;
 
 /**
  * Who runs a job: the person that a server names, else the name of what recurs. Of event logs,
- * `parcae workload import` says the same.
+ * `parcae workload import` says the same; both are tested with the events in `servers.json`.
  */
 final class Persons {
-  /** The local property by which an application without a server names the person. */
+  /** The local property, or setting, by which an application without a server names the person. */
   static final String PROPERTY = "spark.parcae.user";
 
-  /** A user's name may have `_Session_` in it, so the last one counts. */
+  /**
+   * A user's name may have `_Session_` in it, so the last one counts; a client's tags may look like
+   * this one behind Connect's prefix.
+   */
   private static final Pattern CONNECT = Pattern.compile(
-      "SparkConnect_OperationTag_User_(.+)_Session_[0-9a-f-]{36}_Operation_");
+      "(?:^|,)SparkConnect_OperationTag_User_([^,]+)_Session_[0-9a-f-]{36}_Operation_");
   /** Kyuubi's `spark.kyuubi.session.real.user` keeps the first person's name for everybody. */
   private static final String KYUUBI = "kyuubi.session.user";
   private static final String THRIFT = "SparkListenerThriftServerOperationStart";
@@ -39,11 +42,17 @@ final class Persons {
       });
   private volatile boolean keepsPools;
   private volatile Set<String> pools = Set.of();
+  private volatile String owner = "";
 
   /** Sets the deployment's pools, and whether they keep their shares, each with own accounts. */
   void usePools(Set<String> defined, boolean keeps) {
     pools = defined;
     keepsPools = keeps;
+  }
+
+  /** Sets the person of all jobs for which nothing else names one. */
+  void ownedBy(String user) {
+    owner = user;
   }
 
   /** Notes the user of a Thrift server's statement; the event comes before its jobs. */
@@ -82,14 +91,15 @@ final class Persons {
         tag.find() ? tag.group(1) : "",
         Names.get(properties, KYUUBI),
         statements.getOrDefault(group, ""),
-        Names.get(properties, PROPERTY).trim(),
+        Names.get(properties, PROPERTY),
+        owner,
         !keepsPools && pools.contains(pool) ? pool : "",
         Names.isGenerated(group) ? "" : recurring(Names.given(properties, GROUP)),
         isSql ? "" : recurring(Names.given(properties, "spark.job.description")),
         isSql ? "" : recurring(Names.given(properties, "callSite.short"))};
     for (String name : known) {
-      if (!name.isEmpty()) {
-        return name;
+      if (!name.isBlank()) {
+        return name.strip();
       }
     }
     return "";

@@ -3,7 +3,6 @@ package parcae.spark.guest;
 import java.util.List;
 import java.util.Properties;
 import java.util.Set;
-import org.apache.spark.scheduler.SparkListenerEvent;
 import org.junit.jupiter.api.Test;
 import parcae.spark.Check;
 
@@ -136,12 +135,7 @@ final class AccountsTest {
   void persons() {
     Persons persons = new Persons();
     persons.usePools(Set.of("web"), false);
-    String session = "_Session_" + UUID + "_Operation_" + UUID;
-    String tag = "SparkConnect_OperationTag_User_a_Session_b" + session;
     String[][] cases = {
-        {"a_Session_b", "spark.job.tags", "mine," + tag, "kyuubi.session.user", "kim"},
-        {"kim", "kyuubi.session.user", "kim", "spark.parcae.user", "ann"},
-        {"ann", "spark.parcae.user", " ann ", "spark.jobGroup.id", "nightly"},
         {"web", "spark.scheduler.pool", "web", "spark.jobGroup.id", "nightly"},
         {"nightly", "spark.scheduler.pool", "query-7", "spark.jobGroup.id", "nightly"},
         {"backfill", "spark.jobGroup.id", "backfill 17", "spark.sql.execution.id", "5"},
@@ -161,28 +155,6 @@ final class AccountsTest {
     Check.same(
         persons.of(properties("spark.scheduler.pool", "web", "spark.sql.execution.id", "5")), "",
         "a pool that keeps its share is no person");
-  }
-
-  /** A Thrift server's event, as far as it is read. */
-  public static final class SparkListenerThriftServerOperationStart implements SparkListenerEvent {
-    /** The job group of the statement. */
-    public String groupId() {
-      return UUID;
-    }
-
-    /** Who runs it. */
-    public String userName() {
-      return "tom";
-    }
-  }
-
-  @Test
-  void statements() throws Exception {
-    Persons persons = new Persons();
-    Properties job = properties("spark.jobGroup.id", UUID, "spark.sql.execution.id", "5");
-    Check.same(persons.of(job), "", "a statement without an event");
-    persons.note(new SparkListenerThriftServerOperationStart());
-    Check.same(persons.of(job), "tom", "the user of the statement");
   }
 
   /** A planner of an application, and its clock. */

@@ -181,6 +181,10 @@ final class GuestListenerTest {
     Check.same(names("", own, "b"), List.of("b", "unnamed"), "without the setting");
     Check.same(names(own, own, own), List.of("unnamed"), "a setting that names itself, in SQL");
     Check.same(names(own, own, "b"), List.of("b", "b", "b"), "and outside");
+    String dbt = "/* {\"node_id\": \"model.a.b\"} */ select 1";
+    Check.same(
+        names("", own, "b", "spark.job.description", dbt), List.of("b", "model.a.b", "model.a.b"),
+        "a statement of dbt");
   }
 
   @Test
