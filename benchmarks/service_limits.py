@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from benchmarks.service_attacks import Served, job, new, served, stage, strangers
+from benchmarks.service_attacks import Served, job, served, stage, strangers, visit
 from tests.spark.fake_service import certificate_for
 
 from parcae.base.errors import ProtocolError
@@ -30,6 +30,8 @@ from parcae.service.client import Client
 from parcae.service.protocol import Error, Events, Hello, Ping, StageMessage, StateMessage
 
 _HOST = "127.0.0.1"
+#: How long clients come and go beside a storm.
+_STORM_S = 10.0
 #: What was measured, and what was promised.
 Measured = tuple[str, float, str]
 
@@ -125,10 +127,19 @@ def _first_state(client: Client, name: str) -> None:
 
 def storm(folder: Path) -> Iterator[Measured]:
     """Connects as fast as they come from one address; clients of another one come and go."""
+    took_ms = list[float]()
+    num_dropped = 0
     with served(folder) as service, _beside(strangers, service.port):
-        took_ms = np.array(new(service.port, 10.0))  # who is dropped raises
-    yield "99th percentile of new clients, ms", float(np.percentile(took_ms, 99)), "at most 100"
-    yield "clients that were dropped", 0, "0"
+        end_s = time.monotonic() + _STORM_S
+        while time.monotonic() < end_s:
+            try:
+                took_ms.append(visit(service.port))
+            except (ProtocolError, OSError):  # a word of refusal, or none
+                num_dropped += 1
+            time.sleep(0.02)
+    p99_ms = float(np.percentile(took_ms, 99)) if took_ms else np.inf
+    yield "99th percentile of new clients, ms", p99_ms, "at most 100"
+    yield "clients that were dropped", num_dropped, "0"
 
 
 def heavy(folder: Path) -> Iterator[Measured]:
