@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 import threading
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,21 +12,11 @@ import pytest
 from parcae.base.errors import ConfigError
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.jar import find_jar
-from parcae.spark.launch import environment
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
-from tests.conftest import wait_until
 from tests.spark.java import jdk_tool
-from tests.spark.proofs import (
-    PLUGIN,
-    Process,
-    Trace,
-    free_port,
-    process,
-    submit_command,
-    write_two_queries,
-)
+from tests.spark.proofs import PLUGIN, Trace, write_two_queries
+from tests.spark.sql_servers import CONNECT, THRIFT, SqlServer, sql_server
 
-_CLIENT = Path(__file__).parent / "connect_client.py"
 _SLEEP = "java_method('java.lang.Thread', 'sleep', 100L)"
 #: Tasks of the long query and of the short one.
 _LONG = 30
@@ -55,52 +42,28 @@ def _query(tasks: int) -> str:
 
 
 def _server(
-    spark: SparkHome,
-    folder: Path,
-    name: str,
-    **settings: object,
-) -> AbstractContextManager[Process]:
-    """A server with the plugin, in a separate process."""
-    (folder / "logs").mkdir()
+    kind: str, spark: SparkHome, folder: Path, **settings: object
+) -> AbstractContextManager[SqlServer]:
+    """A server with the plugin."""
     conf = {
         "spark.plugins": PLUGIN,
         "spark.driver.extraClassPath": find_jar(spark),
         "spark.parcae.policy": write_two_queries(folder / "policy.json"),
         "spark.parcae.trace": folder / "trace.jsonl",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": folder / "logs",
-        "spark.sql.warehouse.dir": folder / "warehouse",
-        **{key.replace("_", "."): value for key, value in settings.items()},
+        **settings,
     }
-    command = submit_command(spark, "local[2]", conf, f"--class={name}", "spark-internal")
-    return process(command, folder / "server.log", spark)
+    return sql_server(kind, spark, folder, "local[2]", conf)
 
 
-def _ask(command: list[str], spark: SparkHome, folder: Path) -> str:
-    """The output of a client that runs a query."""
-    env = environment(spark.path)
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-        env=env,
-        cwd=folder,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def _assert_clients_share_names(ask: Callable[[str, str], str], trace: Trace) -> None:
-    """Clients with sessions of their own; `ask` runs a query of a person from a new one.
+def _assert_clients_share_names(server: SqlServer, trace: Trace) -> None:
+    """Clients have sessions of their own.
 
     At first the queries are new to the plugin. When two people ask the same at once, the plugin
     knows both queries by name, and whose they are.
     """
     names = {}
     for tasks in (_LONG, _SHORT):
-        assert str(tasks) in ask(_query(tasks), "cid")
+        assert str(tasks) in server.ask("cid", _query(tasks))
         trace.await_settled()
         (names[tasks],) = {job["name"] for job in trace.jobs().values()} - set(names.values())
     assert all(name.startswith("plan-") for name in names.values())
@@ -109,7 +72,7 @@ def _assert_clients_share_names(ask: Callable[[str, str], str], trace: Trace) ->
     ended = []
 
     def ask_again(tasks: int) -> None:
-        assert str(tasks) in ask(_query(tasks), _PEOPLE[tasks])
+        assert str(tasks) in server.ask(_PEOPLE[tasks], _query(tasks))
         ended.append(tasks)
 
     threads = [threading.Thread(target=ask_again, args=(tasks,)) for tasks in (_LONG, _SHORT)]
@@ -140,54 +103,26 @@ def test_connect(spark: SparkHome, tmp_path: Path) -> None:
     needed = ("grpc", "grpc_status", "pandas", "pyarrow")
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         pytest.skip(f"needs pip install 'pyspark[connect]': no {', '.join(missing)}")
-    port = free_port()
-    own = {
-        "spark_connect_grpc_binding_address": "127.0.0.1",
-        "spark_connect_grpc_binding_port": port,
-    }
     trace = Trace(tmp_path / "trace.jsonl")
-    name = "org.apache.spark.sql.connect.service.SparkConnectServer"
-
-    def ask(query: str, user: str) -> str:
-        url = f"sc://127.0.0.1:{port}/;user_id={user}"
-        return _ask([sys.executable, str(_CLIENT), url, query], spark, tmp_path)
-
-    with _server(spark, tmp_path, name, **own) as server:
-        server.await_line("Spark Connect server started at")
-        _assert_clients_share_names(ask, trace)
+    with _server(CONNECT, spark, tmp_path) as server:
+        _assert_clients_share_names(server, trace)
         _end(server)
     _assert_importer_knows_names(tmp_path, trace)
 
 
-def _end(server: Process) -> None:
-    assert "parcae: on" in server.said()
-    assert "parcae: off" not in server.said()
-    server.popen.terminate()
-    server.wait()
+def _end(server: SqlServer) -> None:
+    assert "parcae: on" in server.process.said()
+    assert "parcae: off" not in server.process.said()
+    server.end()
 
 
 @pytest.mark.slow
 def test_thrift(spark: SparkHome, tmp_path: Path) -> None:
-    port = free_port()
-    own = {
-        "spark_hadoop_hive_server2_thrift_port": port,
-        "spark_hadoop_hive_server2_thrift_bind_host": "127.0.0.1",
-        "spark_hadoop_javax_jdo_option_ConnectionURL": "jdbc:derby:memory:metastore;create=true",
-    }
     trace = Trace(tmp_path / "trace.jsonl")
-    name = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
-    with _server(spark, tmp_path, name, **own) as server:
-        server.await_line("HiveThriftServer2 started")
-        wait_until(lambda: "ThriftBinaryCLIService on port" in server.said())
-        options = f"-u jdbc:hive2://127.0.0.1:{port} --silent=true --outputformat=csv2".split()
-
-        def ask(query: str, user: str) -> str:
-            client = [str(spark.command("beeline")), *options, "-n", user, "-e", query]
-            return _ask(client, spark, tmp_path)
-
-        _assert_clients_share_names(ask, trace)
+    with _server(THRIFT, spark, tmp_path) as server:
+        _assert_clients_share_names(server, trace)
         node = '/* {"app": "dbt", "node_id": "model.shop.orders"} */'
-        assert str(_SHORT) in ask(f"{node} {_query(_SHORT)}", "dbt")
+        assert str(_SHORT) in server.ask("dbt", f"{node} {_query(_SHORT)}")
         trace.await_settled()
         named = {(job["name"], job["user"]) for job in trace.jobs().values()}
         assert ("model.shop.orders", "dbt") in named
