@@ -122,7 +122,8 @@ def test_thrift(spark: SparkHome, tmp_path: Path) -> None:
     with _server(THRIFT, spark, tmp_path) as server:
         _assert_clients_share_names(server, trace)
         node = '/* {"app": "dbt", "node_id": "model.shop.orders"} */'
-        assert str(_SHORT) in server.ask("dbt", f"{node} {_query(_SHORT)}")
+        new = f"select max(length(x)) as n from (select {_SLEEP} as x from range(0, 2, 1, 2))"
+        assert "4" in server.ask("dbt", f"{node} {new}")
         trace.await_settled()
         named = {(job["name"], job["user"]) for job in trace.jobs().values()}
         assert ("model.shop.orders", "dbt") in named
