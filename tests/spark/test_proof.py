@@ -156,7 +156,7 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
     log = REPOSITORY / "src" / "parcae" / "workloads" / "bundled" / "example-event-log.zstd"
     (tmp_path / "event-logs" / log.name).write_bytes(log.read_bytes())
     spark = find_spark()
-    _run(tmp_path, "spark", "build")
+    build_plugin(spark)
     env = environment(
         spark.path,
         {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}", **_PATH},
