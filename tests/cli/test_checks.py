@@ -329,7 +329,7 @@ def test_every_option_that_names_an_output_is_checked() -> None:
 
 #: Commands with a policy that write no file of an option's name; learn starts from no file.
 _WITHOUT_OUTPUTS = ("bench", "serve", "replay", "spark conf", "spark submit")
-_WITHOUT_OUTPUTS += ("spark doctor", "learn")
+_WITHOUT_OUTPUTS += ("spark doctor", "spark kubernetes", "learn")
 
 
 def test_every_option_that_names_policies_is_checked() -> None:
