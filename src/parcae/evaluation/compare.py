@@ -72,6 +72,7 @@ from parcae.evaluation.who_pays import (
     later_sentence,
     over_user_fair,
     paired_jobs,
+    user_fair_rows,
 )
 from parcae.policies.own import AnyPolicy
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -446,14 +447,9 @@ class ClusterWorld(ComparedWorld):
             title = f"Who pays, by {key}: mean JCT / that under the first policy"
             caption = "[ ] are 95% confidence intervals over the seeds"
             tables += [text_table(title, [key, *names], rows, caption)] if rows else []
-        over = over_user_fair(comparison.jobs)
-        if over:
+        rows, shares = user_fair_rows(comparison.jobs)
+        if rows:
             title = "Users: mean JCT / that under user-fair at the same arrivals"
-            rows = [
-                [own[0].name, *(f"{one.to_user_fair or math.nan:.3f}" for one in own)]
-                for own in by_name(comparison.jobs, "user", []).values()
-            ]
-            shares = [f"{over[row]:.0%}" for row in range(len(names))]
             rows.append([f"over {MUCH_LATER:g}", *shares])
             tables.append(text_table(title, ["user", *names], rows))
         return tables

@@ -37,6 +37,7 @@ from parcae.evaluation.who_pays import (
     Group,
     by_name,
     over_user_fair,
+    user_fair_rows,
 )
 from parcae.policies.additions import Accounted
 from parcae.policies.compiled import CompiledPlanner
@@ -311,14 +312,13 @@ def _tenants(comparison: Comparison) -> list[Section]:
 
 def _beside_user_fair(comparison: Comparison) -> list[Section]:
     """What users would have had with a pool each; no section where none are known."""
-    over = over_user_fair(comparison.jobs)
-    if not over:
+    found, shares = user_fair_rows(comparison.jobs)
+    if not found:
         return []
     rows: list[list[Cell | str]] = [
-        [_name(own[0]), *(f"{one.to_user_fair or math.nan:.3f}" for one in own)]
-        for own in by_name(comparison.jobs, "user", []).values()
+        [Cell(name, is_name=len(name) > _LONG_NAME), *ratios] for name, *ratios in found
     ]
-    rows.append([f"users over {MUCH_LATER:g}", *(f"{share:.0%}" for share in over.values())])
+    rows.append([f"users over {MUCH_LATER:g}", *shares])
     note = (
         "Mean completion time of the user's jobs / that under user-fair, Spark's FAIR with a pool "
         "a user, at the arrivals of the same run."

@@ -394,3 +394,16 @@ def over_user_fair(jobs: pl.DataFrame) -> dict[int, float]:
         if one.to_user_fair is not None:
             found.setdefault(one.column, []).append(one.to_user_fair > MUCH_LATER)
     return {column: sum(users) / len(users) for column, users in found.items()}
+
+
+def user_fair_rows(jobs: pl.DataFrame) -> tuple[list[list[str]], list[str]]:
+    """The texts of a row a user, name and ratio to `user-fair` under every policy; and of the
+    shares of `over_user_fair`. Both are empty where no users are known.
+    """
+    over = over_user_fair(jobs)
+    found = by_name(jobs, "user", []) if over else {}
+    rows = [
+        [name, *(f"{one.to_user_fair or math.nan:.3f}" for one in own)]
+        for name, own in found.items()
+    ]
+    return rows, [f"{over[column]:.0%}" for column in sorted(over)]

@@ -62,7 +62,7 @@ final class Control {
   }
 
   private final String file;
-  private final long everyMs;
+  private final Rounds rounds;
   private final Mode configured;
   private final Configuration hadoop;
   private byte[] content = {};
@@ -72,7 +72,6 @@ final class Control {
   private Admission.Limits limits = Admission.Limits.NONE;
   private Consumer<Admission.Limits> limitHandler = wanted -> { };
   private final Weights weights;
-  private boolean isStopped;
 
   /**
    * Reads the settings.
@@ -88,7 +87,7 @@ final class Control {
     file = conf.get(FILE, "");
     configured = Mode.of(conf.get(MODE, "on"), MODE);
     mode = configured;
-    everyMs = LinkSettings.milliseconds(conf, EVERY, EVERY_MS);
+    rounds = new Rounds(LinkSettings.milliseconds(conf, EVERY, EVERY_MS));
   }
 
   /** Sets who is told how many queries may be open at once. */
@@ -103,7 +102,7 @@ final class Control {
     if (!file.isEmpty()) {
       follow(handler);
       Thread thread = new Thread(() -> {
-        while (await()) {
+        while (rounds.await()) {
           follow(handler);
         }
       }, "parcae-control");
@@ -113,20 +112,8 @@ final class Control {
   }
 
   /** Ends the thread. */
-  synchronized void stop() {
-    isStopped = true;
-    notifyAll();
-  }
-
-  private synchronized boolean await() {
-    try {
-      if (!isStopped) {
-        wait(everyMs);
-      }
-    } catch (InterruptedException error) {
-      isStopped = true;
-    }
-    return !isStopped;
+  void stop() {
+    rounds.stop();
   }
 
   /** Reads the file, and hands over what is new in it. */

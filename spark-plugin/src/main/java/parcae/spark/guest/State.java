@@ -39,11 +39,10 @@ final class State {
 
   private final String name;
   private final SharedFile file;
-  private final long everyMs;
+  private final Rounds rounds;
   private final Learned learned;
   private final Thread thread = new Thread(this::keep, "parcae-state");
   private String problem = "";
-  private boolean isStopped;
 
   /**
    * Reads the settings.
@@ -55,7 +54,7 @@ final class State {
     this.learned = learned;
     name = conf.get(FILE, "");
     file = new SharedFile(name, hadoop);
-    everyMs = LinkSettings.milliseconds(conf, EVERY, EVERY_MS);
+    rounds = new Rounds(LinkSettings.milliseconds(conf, EVERY, EVERY_MS));
   }
 
   /** Reads the file, and writes it again and again, on a separate thread. */
@@ -68,10 +67,7 @@ final class State {
 
   /** Writes the file for the last time. */
   void stop() {
-    synchronized (this) {
-      isStopped = true;
-      notifyAll();
-    }
+    rounds.stop();
     try {
       thread.join(STOP_MS);
     } catch (InterruptedException error) {
@@ -82,23 +78,11 @@ final class State {
   private void keep() {
     int known = merge();
     LOG.info("parcae: {} names of queries are known from {}", known, name);
-    boolean isLast = false;
-    while (!isLast) {
-      isLast = await();
-      save();
+    boolean goesOn = true;
+    while (goesOn) {
+      goesOn = rounds.await();
+      save(); // also for the last time
     }
-  }
-
-  /** Waits for the next time to write; returns whether it is the last one. */
-  private synchronized boolean await() {
-    try {
-      if (!isStopped) {
-        wait(everyMs);
-      }
-    } catch (InterruptedException error) {
-      isStopped = true;
-    }
-    return isStopped;
   }
 
   /** Takes the runs that the file has; returns how many names there are, -1 if it has none. */

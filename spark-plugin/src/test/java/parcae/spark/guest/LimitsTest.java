@@ -12,9 +12,6 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
-import org.apache.spark.api.plugin.DriverPlugin;
-import org.apache.spark.api.plugin.ExecutorPlugin;
-import org.apache.spark.api.plugin.SparkPlugin;
 import org.apache.spark.scheduler.Schedulable;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.scheduler.TaskSetManager;
@@ -33,23 +30,8 @@ public final class LimitsTest {
   private static final int WAIT_S = 60;
   private static final int MOMENT_MS = 500;
   private static final Map<String, Watch> WATCHES = new HashMap<>();
-  private static Guest guest;
   private static JavaSparkContext context;
   private static int numJobs;
-
-  /** The plugin. The test keeps its driver side, to set orders directly. */
-  public static final class Plugin implements SparkPlugin {
-    @Override
-    public DriverPlugin driverPlugin() {
-      guest = new Guest(Plugin.class.getName());
-      return guest;
-    }
-
-    @Override
-    public ExecutorPlugin executorPlugin() {
-      return null;
-    }
-  }
 
   /** Counts how many tasks of a job run at once, and keeps them running until it is released. */
   private static final class Watch {
@@ -100,7 +82,7 @@ public final class LimitsTest {
   }
 
   private static void order(String key, int limit) {
-    guest.setOrder(new Order.Builder().job(key, 0, 0, limit).build(1));
+    KeptGuest.guest.setOrder(new Order.Builder().job(key, 0, 0, limit).build(1));
   }
 
   private static Class<?> managerClass() {
@@ -192,7 +174,7 @@ public final class LimitsTest {
     String first = nextKey();
     CompletableFuture<Long> older = job("older", 8, CORES);
     WATCHES.get("older").awaitTasks();
-    guest.setOrder(new Order.Builder()
+    KeptGuest.guest.setOrder(new Order.Builder()
         .job(first, 0, 1, Order.UNLIMITED)
         .job(nextKey(), 0, 1, Order.UNLIMITED)
         .build(1));
@@ -218,9 +200,9 @@ public final class LimitsTest {
         .setAppName("limits")
         .set("spark.ui.enabled", "false")
         .set("spark.driver.host", "127.0.0.1")
-        .set("spark.plugins", Plugin.class.getName());
+        .set("spark.plugins", KeptGuest.class.getName());
     context = new JavaSparkContext(conf);
-    guest.shutdown(); // the orders are the test's
+    KeptGuest.guest.shutdown(); // the orders are the test's
   }
 
   @AfterAll
@@ -230,12 +212,12 @@ public final class LimitsTest {
 
   @Test
   void aLiftedLimit() throws Exception {
-    liftedLimit(() -> guest.setOrder(new Order.Builder().build(1)), "lifted");
+    liftedLimit(() -> KeptGuest.guest.setOrder(new Order.Builder().build(1)), "lifted");
   }
 
   @Test
   @org.junit.jupiter.api.Order(Integer.MAX_VALUE) // the last one: it turns the plugin off
   void anErrorLiftsLimits() throws Exception {
-    liftedLimit(() -> guest.fail("a test", new IllegalStateException("meant")), "failed");
+    liftedLimit(() -> KeptGuest.guest.fail("a test", new IllegalStateException("meant")), "failed");
   }
 }

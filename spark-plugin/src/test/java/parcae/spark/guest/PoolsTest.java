@@ -14,9 +14,6 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.JavaSparkContext;
-import org.apache.spark.api.plugin.DriverPlugin;
-import org.apache.spark.api.plugin.ExecutorPlugin;
-import org.apache.spark.api.plugin.SparkPlugin;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -34,23 +31,8 @@ public final class PoolsTest {
       + "<pool name='three'><schedulingMode>FAIR</schedulingMode><weight>3</weight></pool>"
       + "<pool name='floor'><minShare>2</minShare></pool></allocations>";
   private static final Map<String, Watch> WATCHES = new HashMap<>();
-  private static Guest guest;
   private static JavaSparkContext context;
   private static int numJobs;
-
-  /** The plugin. The test keeps its driver side, to set orders directly. */
-  public static final class Plugin implements SparkPlugin {
-    @Override
-    public DriverPlugin driverPlugin() {
-      guest = new Guest(Plugin.class.getName());
-      return guest;
-    }
-
-    @Override
-    public ExecutorPlugin executorPlugin() {
-      return null;
-    }
-  }
 
   /** The tasks of a job, each of which runs until the test releases it. */
   private static final class Watch {
@@ -133,7 +115,7 @@ public final class PoolsTest {
     for (int i = 0; i < tiers.length; i++) {
       order.job("job " + (numJobs + i), tiers[i], 0, Order.UNLIMITED);
     }
-    guest.setOrder(order.build(100));
+    KeptGuest.guest.setOrder(order.build(100));
   }
 
   /** Whatever the order says, pools share by weight; inside a pool it is the order that decides. */
@@ -228,7 +210,7 @@ public final class PoolsTest {
         .set("spark.ui.enabled", "false")
         .set("spark.driver.host", "127.0.0.1")
         .set("spark.scheduler.mode", "FAIR")
-        .set("spark.plugins", Plugin.class.getName())
+        .set("spark.plugins", KeptGuest.class.getName())
         .set("spark.parcae.pools", setting)
         .set("spark.parcae.priority.max", "10");
     if (hasFile) {
@@ -238,7 +220,7 @@ public final class PoolsTest {
     context = new JavaSparkContext(conf);
     numJobs = 0; // Spark counts jobs in a context
     try {
-      guest.shutdown(); // the orders are the test's
+      KeptGuest.guest.shutdown(); // the orders are the test's
       if (keepsPools) {
         sharesHold();
       } else {
