@@ -15,9 +15,26 @@ import pytest
 import parcae
 from parcae.base.compiled import kernels
 from parcae.base.compiled.compilation import ANNOUNCE
-from parcae.base.compiled.kernels import INTEGER, PLAIN, deferred, kernel
+from parcae.base.compiled.kernels import INTEGER, PLAIN, deferred, kernel, row_of
 from parcae.base.errors import ConfigError
 from parcae.cluster.kernels.policies import plan
+from parcae.cluster.orders import Orders
+
+
+@kernel
+def _pools_of(orders):  # type: ignore[no-untyped-def]
+    return Orders(orders.stages, orders.jobs, orders.pools, orders.wake_ms)
+
+
+@kernel
+def _sum_by_turn(many):  # type: ignore[no-untyped-def]
+    total = 0
+    for row in range(len(many.jobs)):
+        jobs, _, pools, _ = _pools_of(row_of(many, row))
+        jobs[0] += row
+        total = 10 * total + jobs[0] + pools[1]
+    return total
+
 
 _SORT = """
 import numpy as np
@@ -74,6 +91,37 @@ def test_a_deferred_kernel_is_compiled_only_where_a_run_reaches_it() -> None:
     assert _count(np.array([1, 2, 3, 0]), False) == 2
     assert _smaller_than_two(1) == 1  # Python may call it, too
     assert not _broken.overloads
+
+
+def test_tables_go_to_kernels_and_back_and_their_arrays_stay_those_of_python() -> None:
+    stages = np.ones((3, 1), np.int64)
+    many = Orders(np.zeros((3, 2)), stages, np.array([[0, 1], [0, 2], [0, 3]]), np.zeros((3, 1)))
+    assert _sum_by_turn(many) == 246
+    assert stages.tolist() == [[1], [2], [3]]
+
+
+_TABLE = """
+import numpy as np
+from parcae.base.compiled.kernels import kernel
+from parcae.cluster.orders import Orders
+
+@kernel
+def first(orders):
+    return orders.jobs[0]
+
+for tier in range(3):
+    assert first(Orders(*np.full((4, 1), tier))) == tier
+print(len(first.overloads), sum(first.stats.cache_hits.values()))
+"""
+
+
+def test_a_kernel_of_a_table_comes_from_the_cache_once_and_not_at_every_call(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_TABLE)
+    for hits in (0, 1):
+        assert _run(program, tmp_path).stdout == f"1 {hits}\n"
 
 
 def test_a_deferred_kernel_that_cannot_be_compiled_ends_the_call_with_an_error(

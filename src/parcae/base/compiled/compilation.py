@@ -46,6 +46,7 @@ from numba.core.environment import lookup_environment
 from numba.core.registry import CPUDispatcher
 from numba.core.types import unliteral  # type: ignore[attr-defined]
 
+from parcae.base.compiled.by_reference import mark_tables
 from parcae.base.compiled.by_type import KeyedByContent, digest_of, place_of
 from parcae.base.files import interruptions_wait
 
@@ -495,6 +496,7 @@ def _call_deferred(kernel: Kernel, context: Any, builder: Any, sig: Any, args: A
     status, value = context.call_conv.call_function(
         builder, callee, sig.return_type, sig.args, args
     )
+    mark_tables(context, builder, callee, sig.args)
     with cgutils.if_unlikely(builder, status.is_error):
         context.call_conv.return_status_propagate(builder, status)
     return value
