@@ -147,9 +147,9 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--server", choices=tuple(_KINDS), default="thrift")
     add("--rounds", type=number(2), default=8)
-    add("--tasks", type=number(1), default=120, help="of the big query")
+    add("--tasks", type=number(1), default=240, help="of the big query")
     add("--task-ms", type=number(1), default=200)
-    add("--loops", type=number(1), default=40, help="short queries of the loop")
+    add("--loops", type=number(1), default=60, help="short queries of the loop")
     add("--work", type=Path, default=Path("servers-work"), help="a stopped run goes on there")
     return made
 

@@ -22,16 +22,16 @@ from parcae.cluster.orders import Orders
 
 
 @kernel
-def _pools_of(orders):  # type: ignore[no-untyped-def]
-    return Orders(orders.stages, orders.jobs, orders.pools, orders.wake_ms)
+def _turned(orders):  # type: ignore[no-untyped-def]
+    return Orders(orders.stages, orders.jobs, orders.pools, orders.wake_ms), 1
 
 
 @kernel
 def _sum_by_turn(many):  # type: ignore[no-untyped-def]
     total = 0
     for row in range(len(many.jobs)):
-        jobs, _, pools, _ = _pools_of(row_of(many, row))
-        jobs[0] += row
+        (jobs, _, pools, _), one = _turned(row_of(many, row))
+        jobs[0] += row * one
         total = 10 * total + jobs[0] + pools[1]
     return total
 

@@ -84,6 +84,9 @@ class _TableModel(models.DataModel):  # type: ignore[misc]
     def get_return_type(self) -> Any:
         return self._structure
 
+    # A plain tuple that is returned has its members as data.
+    get_data_type = get_return_type
+
     def as_argument(self, builder: Any, value: Any) -> Any:
         return value
 
@@ -104,6 +107,9 @@ class _TableModel(models.DataModel):  # type: ignore[misc]
         made = self._room(builder)
         builder.store(value, made)
         return made
+
+    as_data = as_return
+    from_data = from_return
 
     def inner_models(self) -> Any:
         return self._members
