@@ -109,10 +109,10 @@ def times_of(jobs: Sequence[RecordedJob]) -> Json:
     beside = [
         ms
         for one, ms in zip(by_user[_LOOP], took[_LOOP], strict=True)
-        if big.submission_ms <= one.submission_ms < big.completion_ms
+        if one.submission_ms < big.completion_ms and one.completion_ms > big.submission_ms
     ]
     if not beside:
-        raise ParcaeError("the big query ended before the loop began: give it more --tasks")
+        raise ParcaeError("no query of the loop ran beside the big query: give it more --tasks")
     return {"alone_ms": took[_ALONE][-1], "big_ms": took[_BIG][0], "loop_ms": beside}
 
 
