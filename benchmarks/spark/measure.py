@@ -11,6 +11,7 @@ chosen when the workload is used (`parcae.workloads.demands`).
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import statistics
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ from benchmarks.spark.work import Work, number, numbers, run_script, tell
 from parcae.spark.home import find_spark
 from parcae.workloads.archive import write_workload
 from parcae.workloads.durations import Samples
-from parcae.workloads.job import JobSpec, StageSpec, bare_name, signatures
+from parcae.workloads.job import JobSpec, StageSpec, bare_name
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.workload import Workload
 
@@ -203,7 +204,17 @@ def _with_fresh(stage: StageSpec, cold: StageSpec) -> StageSpec:
 def _signatures(job: JobSpec) -> list[str]:
     """A text per stage, equal for stages with equal name, task count, ancestors and descendants."""
     labels = [f"{stage.name}\n{stage.num_tasks}" for stage in job.stages]
-    return signatures([stage.parents for stage in job.stages], job.topological_order, labels)
+    # First from the roots: a stage with its ancestors; then from the leaves, with the descendants.
+    above, below = labels.copy(), labels.copy()
+    for row in job.topological_order:
+        above[row] = _digest([labels[row], *sorted(above[one] for one in job.stages[row].parents)])
+    for row in reversed(job.topological_order):
+        below[row] = _digest([above[row], *sorted(below[child] for child in job.children[row])])
+    return below
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def main(args: argparse.Namespace) -> None:

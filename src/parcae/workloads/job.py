@@ -5,7 +5,6 @@ All objects are immutable and check their values when they are created.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import sys
@@ -113,27 +112,6 @@ def refined_classes(parents: Parents, labels: Sequence[object]) -> list[int]:
 def _ranks(keys: Sequence[object]) -> list[int]:
     rank = {text: position for position, text in enumerate(sorted({repr(key) for key in keys}))}
     return [rank[repr(key)] for key in keys]
-
-
-def signatures(parents: Parents, order: Sequence[int], labels: Sequence[str]) -> list[str]:
-    """A text per node, equal for nodes with equal label, ancestors and descendants.
-
-    Unlike the numbers of `refined_classes`, the texts can be compared between any DAGs.
-    """
-    children = children_of(parents)
-    # First pass, from the roots: the signature of a node and its ancestors.
-    above = [""] * len(parents)
-    for node in order:
-        above[node] = _digest([labels[node], *sorted(above[parent] for parent in parents[node])])
-    # Second pass, from the leaves: the same with the descendants.
-    below = [""] * len(parents)
-    for node in reversed(order):
-        below[node] = _digest([above[node], *sorted(below[child] for child in children[node])])
-    return below
-
-
-def _digest(parts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
