@@ -27,7 +27,6 @@ _CALLED_FROM_OUTSIDE = {
     "idle_pays",
     "sequential_slots",
     "one_stage",  # a DAG as one stage of all its work (Duan and Wu)
-    "Images",  # the images of DeepRM's cluster
     "encode_images",
     "StableBaselinesEnv",
     # Tables of a run or a comparison.

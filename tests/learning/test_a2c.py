@@ -20,7 +20,8 @@ from parcae.rigid.metrics import mean_cost
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.rigid.policies.scores import PackingKind
 from parcae.rigid.sources import DrawnSource
-from parcae.rigid.world import Images, PackingBatch
+from parcae.rigid.world import PackingBatch
+from tests.packing.images import images_of
 
 #: A small world: 2 resources of 10 units, 3 job slots, 16 time steps.
 _TOY = DrawnSource(
@@ -99,7 +100,7 @@ def test_the_critic_estimates_the_rest_of_a_cut_off_run_from_its_last_image(
     critic.looked_up.refresh()
     network = deepcopy(critic.network)
     learner.iterate(IterationSeeds(0, 0), 0.0)
-    images = torch.from_numpy(Images(batches[0]).draw())
+    images = torch.from_numpy(images_of(batches[0]))
     assert (batches[0].states.clock["num_decisions"] == 20).all()
     assert images.any()
     rewards, is_over, last, discount = seen[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from parcae.base.errors import ConfigError, DivergedError
+from parcae.base.errors import DivergedError
 from parcae.evaluation.statistics import ratio_estimate
 from parcae.learning.loop import IterationSeeds
 from parcae.rigid.benchmark import benchmark_packing
@@ -16,11 +16,11 @@ from parcae.rigid.config import PackingConfig
 from parcae.rigid.deeprm.kernels import DeepRMSettings, allocate_record, shapes, sums_of
 from parcae.rigid.deeprm.learner import RECIPES, DeepRMLearner, logits_of, run_advantages
 from parcae.rigid.deeprm.policy import DeepRMPolicy
-from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost, select
 from parcae.rigid.policies import explore
-from parcae.rigid.sources import DrawnSource, RigidLogSource
-from parcae.rigid.world import Images, PackingBatch
+from parcae.rigid.sources import DrawnSource
+from parcae.rigid.world import PackingBatch
+from tests.packing.images import images_of
 from tests.policies.deeprm.network import log_probabilities
 
 #: A small world in which a good policy gains much: short and long jobs on a narrow cluster.
@@ -61,7 +61,7 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
 
     sums = sums_of(parts["hidden.weight"], settings)
     logits = logits_of(record.rows[0], record.num_rows[0], [sums, *list(parts.values())[1:]])
-    images = torch.from_numpy(Images(batch, settings.image).draw())
+    images = torch.from_numpy(images_of(batch, has_pause=settings.has_pause))
     for found, wanted in zip(
         gradient(torch.log_softmax(logits, 1)),
         gradient(log_probabilities(parts, images)),
@@ -157,12 +157,6 @@ def test_weights_that_are_not_finite_end_the_training() -> None:
     learner.restore(weights, learner.state())
     with pytest.raises(DivergedError, match="lower the learning rate"):
         learner.iterate(IterationSeeds(0, 0), 0.0)
-
-
-def test_exact_times_are_refused() -> None:
-    jobs = RigidJobs("log", [0, 1], [5, 5], [[1], [1]], [4], step="s")
-    with pytest.raises(ConfigError, match="time in steps"):
-        DeepRMLearner(RigidLogSource(jobs, 1))
 
 
 def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:

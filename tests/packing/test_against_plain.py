@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from parcae.rigid.config import PackingConfig, TimeMode
-from parcae.rigid.job_sets import read_packing_sets
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.policies.catalog import make_packing_policy
 from parcae.rigid.world import PackingBatch, RigidOutcome
 from tests.packing.plain import PlainEvents, PlainSteps
-
-FIXTURE = Path(__file__).parents[3] / "shared" / "data" / "conformance" / "deeprm.json"
 
 
 def _run(name: str, jobs: RigidJobs, config: PackingConfig | None = None) -> RigidOutcome:
@@ -111,14 +106,6 @@ def test_who_arrived_first_is_first_whatever_the_slot(name):
     assert _run(name, jobs, PackingConfig(num_slots=2)).start.tolist() == [0, 4, 9, 9]
 
 
-def test_conservative_backfilling_delays_no_job_beyond_what_first_come_would_give_it():
-    jobs = _log_jobs(3)
-    exact = RigidJobs("exact", jobs.arrival, jobs.duration, jobs.demand, jobs.capacity, step="s")
-    in_order, conservative = (_run(name, exact).start for name in ("fcfs", "conservative"))
-    assert (conservative <= in_order).all()
-    assert (conservative < in_order).any()
-
-
 def test_conservative_backfilling_starts_a_job_behind_any_number_of_others():
     # One job holds 3 of 4 units; 150 wait for 2 units, and the last one fits beside it.
     count = 152
@@ -126,19 +113,6 @@ def test_conservative_backfilling_starts_a_job_behind_any_number_of_others():
     jobs = RigidJobs("queue", np.arange(count), durations, demands, [4], step="s")
     assert _run("conservative", jobs).start[-1] == count - 1
     assert _run("conservative:100", jobs).start[-1] > 1_000
-
-
-@pytest.mark.skipif(not FIXTURE.exists(), reason="the shared conformance runs are not here")
-@pytest.mark.parametrize("policy", ["sjf", "packer", "tetris_k0.5", "tetris_k0.005"])
-def test_the_released_codes_runs_are_reproduced_exactly(policy):
-    for one in read_packing_sets(FIXTURE):
-        expected = one.expected[policy]
-        for as_coded, reward in ((False, "reward"), (True, "reward_as_coded")):
-            outcome = _run(policy, one.jobs, one.config.model_copy(update={"as_coded": as_coded}))
-            assert outcome.start.tolist() == expected["start"]
-            assert outcome.finish.tolist() == expected["finish"]
-            assert -outcome.costs[Cost.SLOWDOWN] == pytest.approx(expected[reward], abs=1e-8)
-            assert outcome.num_decisions == expected["decisions"]
 
 
 def test_an_exact_run_costs_what_its_jobs_waited_and_ran():

@@ -122,8 +122,8 @@ def test_no_jobs_at_all_are_an_empty_run(tmp_path: Path) -> None:
         tmp_path, [{"name": "empty", "arrival_window": 7, "params": params, "jobs": []}]
     )
     assert [
-        (line["start"], line["slowdown"], line["reward"], line["decisions"]) for line in lines
-    ] == [([], None, 0.0, 7)] * 4
+        (line["start"], line["slowdown"], str(line["reward"]), line["decisions"]) for line in lines
+    ] == [([], None, "0.0", 7)] * 4
 
 
 def test_one_sequence_by_name_or_position_is_the_same_as_among_all(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, WorkloadError
-from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import select
 from parcae.rigid.sources import DrawnSource, MixedSource, RigidLogSource
-from parcae.rigid.world import Images, ImageSettings, PackingBatch
+from parcae.rigid.world import PackingBatch, image_shape
+from tests.packing.images import images_of
 
 CONFIG = PackingConfig(num_slots=2, backlog_size=6, horizon=3)
 
@@ -25,14 +26,13 @@ def _batch(**settings):
 
 
 def test_the_papers_image_has_4460_cells():
-    assert ImageSettings().shape(PackingConfig(), [10, 10]) == (20, 223)
-    assert ImageSettings(has_pause=True).shape(PackingConfig(), [10, 10]) == (20, 224)
+    assert image_shape(PackingConfig(), [10, 10]) == (20, 223)
 
 
 def test_an_image_is_bookings_then_slots_for_each_resource_then_the_backlog():
     batch = _batch()
     batch.step(np.array([0]))  # two steps of 1 and 2 units; the third job takes its slot
-    image = Images(batch).draw()[0]
+    image = images_of(batch)[0]
     assert image.astype(int).tolist() == [
         # booked  slot 0  slot 1 | booked  slot 0  slot 1 | backlog of 2
         [1, 0, 1, 0, 1, 1, 1, 1, 1, 0, 1, 0, 1, 1],
@@ -41,36 +41,9 @@ def test_an_image_is_bookings_then_slots_for_each_resource_then_the_backlog():
     ]
 
 
-def test_colours_tell_booked_jobs_apart_and_keep_their_cells():
-    batch = _batch(seed=5)
-    plain = Images(batch)
-    colored = Images(batch, ImageSettings(is_colored=True))
-    batch.step(np.array([1]))
-    batch.step(np.array([0]))
-    a = plain.draw()[0]
-    b = colored.draw()[0]
-    assert ((a > 0) == (b > 0)).all()
-    booked = b[:, :2]
-    assert len(np.unique(booked[booked > 0])) == 2
-    np.testing.assert_allclose(b * 40, np.round(b * 40), atol=1e-4)  # one of 40 colours
-
-
-def test_the_pause_column_counts_steps_since_the_last_arrival_in_tenths():
-    batch = _batch()
-    images = Images(batch, ImageSettings(has_pause=True))
-    for _ in range(3):
-        batch.step(np.array([-1]))
-    assert images.draw()[0][:, -1].tolist() == pytest.approx([0.3] * 3)
-
-
 def test_a_step_takes_one_slot_for_each_cluster():
     with pytest.raises(ValueError, match="one slot for each of the 1 clusters"):
         _batch().step(np.array([0, 1]))
-
-
-def test_exact_times_have_no_image():
-    with pytest.raises(ConfigError, match="images need time in steps"):
-        ImageSettings().shape(PackingConfig(mode=TimeMode.EXACT), [10])
 
 
 def test_a_view_shows_what_becomes_free_as_the_scheduler_expects_it():

@@ -11,7 +11,7 @@ from parcae.base.errors import ConfigError
 from parcae.rigid.config import PackingConfig, TimeMode, most_steps
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import VOID, Cost
-from parcae.rigid.metrics import makespan, parse_cost, slowdown
+from parcae.rigid.metrics import makespan, slowdown
 from parcae.rigid.policies.catalog import make_packing_policy
 from parcae.rigid.sources import MixedSource, RigidLogSource, require_waiting, sped_up
 from parcae.rigid.world import PackingBatch, shortest_makespan
@@ -73,10 +73,6 @@ def test_the_makespan_counts_from_the_first_arrival_like_its_metric(config: Pack
     assert found == makespan(batch.outcome(0))
     both = batch.costs(Cost.SLOWDOWN_MAKESPAN)[0] - batch.costs(Cost.BOUNDED_SLOWDOWN)[0]
     assert both == pytest.approx(3 * found / shortest_makespan(late))
-
-
-def test_the_objective_has_a_name() -> None:
-    assert parse_cost("slowdown+makespan") is Cost.SLOWDOWN_MAKESPAN
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from parcae.rigid.layout import (
     records,
     select,
 )
-from parcae.rigid.world import ImageSettings, make_sequence_tables
+from parcae.rigid.world import image_shape, make_sequence_tables
 
 
 class PackingEpisodes:
@@ -80,7 +80,7 @@ class PackingEpisodes:
         )
         self._views: View = allocate_view(count, self.num_slots, 1, num_resources)
         self._sequence = np.arange(count)
-        shape = ImageSettings().shape(config, self.capacity) if settings.has_image else (0, 0)
+        shape = image_shape(config, self.capacity) if settings.has_image else (0, 0)
         self._images = np.zeros((count, *shape), np.float32)
         self.action_space = spaces.Discrete(self.num_slots + 1)
         self.observation_space = spaces.Dict(
@@ -158,7 +158,7 @@ class PackingEpisodes:
             "action_mask": masks == 1,
         }
         if self.settings.has_image:
-            draw_images(self._clusters, self._images, False, False, *show)
+            draw_images(self._clusters, self._images, *show)
             shown["image"] = self._images.copy()
         return shown
 

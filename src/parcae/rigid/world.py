@@ -16,7 +16,6 @@ from parcae.base.errors import ConfigError, WorkloadError
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.kernels.stepping import begin_many, mask_many, show_many, step_many
-from parcae.rigid.kernels.views import draw_images
 from parcae.rigid.layout import (
     RULES,
     SPEC,
@@ -277,65 +276,15 @@ def spread(run: Callable[[int, int], Any], count: int, num_threads: int | None =
             job.result()
 
 
-@dataclass(frozen=True)
-class ImageSettings:
-    """How images are drawn.
+def image_shape(config: PackingConfig, capacity: npt.ArrayLike) -> tuple[int, int]:
+    """Return the rows and columns of the image of a cluster.
 
-    Args:
-        is_colored: each booked job has its own colour, as the papers draw it; else cells are 0 or
-            1.
-        has_pause: adds a last column with the time since the last arrival, which the released code
-            has and the paper has not.
+    Example: DeepRM's 10 slots, 2 resources of 10 units and backlog of 60 in 20 steps: (20, 223).
     """
-
-    is_colored: bool = False
-    has_pause: bool = False
-
-    def shape(self, config: PackingConfig, capacity: npt.ArrayLike) -> tuple[int, int]:
-        """Return the image's rows and columns.
-
-        Example: DeepRM's 10 slots, 2 resources of 10 units and backlog of 60 in 20 steps: (20,
-        223).
-        """
-        if config.mode is TimeMode.EXACT:
-            raise ConfigError(
-                "images need time in steps, not the exact times of logs: use a policy that needs "
-                "no image (set)"
-            )
-        backlog = -(-config.backlog_size // config.horizon)
-        width = int(np.sum(capacity)) * (1 + config.num_slots) + backlog + self.has_pause
-        return config.horizon, width
-
-
-class Images:
-    """Draws images of the clusters of a batch.
-
-    Raises:
-        ConfigError: the clusters run with exact times, or have different capacities.
-    """
-
-    def __init__(self, batch: PackingBatch, settings: ImageSettings | None = None) -> None:
-        self.batch = batch
-        self.settings = settings or ImageSettings()
-        capacity = batch.states.capacity
-        if (capacity != capacity[0]).any():
-            raise ConfigError("images need clusters of the same capacity")
-        self.array = np.zeros(
-            (len(batch), *self.settings.shape(batch.config, capacity[0])), np.float32
+    if config.mode is TimeMode.EXACT:
+        raise ConfigError(
+            "images need time in steps, not the exact times of logs: use a policy that needs "
+            "no image (set)"
         )
-
-    def draw(self, num_threads: int | None = 1) -> npt.NDArray[np.float32]:
-        """Return images of the present states, float32[num_clusters, horizon, width].
-
-        The next call overwrites them.
-        """
-        clusters = self.batch.clusters
-        s = self.settings
-        spread(
-            lambda first, last: draw_images(
-                clusters, self.array, s.is_colored, s.has_pause, first, last
-            ),
-            len(self.batch),
-            num_threads,
-        )
-        return self.array
+    backlog = -(-config.backlog_size // config.horizon)
+    return config.horizon, int(np.sum(capacity)) * (1 + config.num_slots) + backlog

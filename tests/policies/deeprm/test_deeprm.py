@@ -25,7 +25,8 @@ from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import VOID, View, select
 from parcae.rigid.sources import DrawnSource
-from parcae.rigid.world import Images, ImageSettings, PackingBatch
+from parcae.rigid.world import PackingBatch
+from tests.packing.images import images_of
 from tests.policies.deeprm.network import log_probabilities
 
 _SMALL = DeepRMSettings(capacity=(3, 5), num_slots=2, backlog_size=7, horizon=4, has_pause=True)
@@ -108,10 +109,10 @@ _TINY = PackingConfig(num_slots=2, backlog_size=7, horizon=4)
 def test_the_sums_equal_the_dense_product_on_the_drawn_image(
     config: PackingConfig, capacity: tuple[int, ...], has_pause: bool, steps: int, width: int
 ) -> None:
-    settings = DeepRMSettings.of(config, capacity, ImageSettings(has_pause=bool(has_pause)))
+    settings = DeepRMSettings.of(config, capacity, has_pause=has_pause)
     batch = _visited(config, capacity, steps, steps)
     weights = _random_weights(settings)
-    images = Images(batch, settings.image).draw()
+    images = images_of(batch, has_pause=has_pause)
     assert images.shape[1:] == (config.horizon, width)
     dense = images.reshape(len(batch), -1).astype(np.float64) @ weights["hidden.weight"]
     policy = DeepRMPolicy("deeprm", weights, settings)
@@ -144,7 +145,7 @@ def test_probabilities_equal_those_of_the_network_in_pytorch() -> None:
     batch = _visited(PackingConfig(), (10, 10), 0, 30)
     policy = _policy()
     parts = {name: torch.from_numpy(array) for name, array in policy.weights.items()}
-    wanted = log_probabilities(parts, torch.from_numpy(Images(batch).draw())).exp().numpy()
+    wanted = log_probabilities(parts, torch.from_numpy(images_of(batch))).exp().numpy()
     views = batch.show()
     found = [_work(policy, select(views, row)).probabilities for row in range(len(batch))]
     np.testing.assert_allclose(found, wanted, atol=2e-5)
@@ -227,9 +228,7 @@ def test_a_policy_refuses_clusters_and_views_that_it_is_not_for(
             _policy().decide(select(batch.show(), 0))
 
 
-def test_colours_and_exact_times_are_refused() -> None:
-    with pytest.raises(ConfigError, match="without colours"):
-        DeepRMSettings.of(PackingConfig(), (10, 10), ImageSettings(is_colored=True))
+def test_exact_times_are_refused() -> None:
     with pytest.raises(ConfigError, match="time in steps"):
         DeepRMSettings.of(PackingConfig(mode=TimeMode.EXACT), (10, 10))
 

@@ -206,7 +206,7 @@ def encode_clusters(
 ) -> EncodedImages:
     """Return the encoded images of clusters; those with `is_over`, bool[count], are empty."""
     cells = blank_images(len(is_over), settings)
-    draw_images(clusters, cells, False, False, 0, len(is_over))
+    draw_images(clusters, cells, 0, len(is_over))
     return encode_images(cells, is_over, settings)
 
 

@@ -27,7 +27,7 @@ from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import VOID, Clusters, Packing, SequenceTables, View
 from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.policies.scores import LONGEST_PAUSE
-from parcae.rigid.world import ImageSettings
+from parcae.rigid.world import image_shape
 
 # Deviation: A2cScheduler 3.1 draws every action from the policy, however often it lets time pass.
 # Here an idle cluster starts a job at last, because an unmasked policy could make a run last for
@@ -45,7 +45,7 @@ def settings_for(
     is_masked: bool = False,
 ) -> A2cSettings:
     """Return the settings of networks for a cluster."""
-    horizon, width = ImageSettings().shape(config, capacity)
+    horizon, width = image_shape(config, capacity)
     try:
         return A2cSettings(
             architecture=architecture,

@@ -14,14 +14,13 @@ from pydantic import BaseModel, ConfigDict
 
 from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.base.compiled.products import add_product
-from parcae.base.errors import ConfigError
 from parcae.cluster.kernels.policies import decide
 from parcae.policies.networks.kernels import largest
 from parcae.policies.networks.layout import Weights, require_shapes
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.layout import VOID
 from parcae.rigid.policies import explore
-from parcae.rigid.world import ImageSettings
+from parcae.rigid.world import image_shape
 
 # Deviation: DeepRM 3.2 shows jobs in service in different colours. Here a unit in use is 1,
 # whatever job has it, because without colours the units in use of a row form a block, and the first
@@ -69,30 +68,20 @@ class DeepRMSettings(BaseModel):
         cls,
         config: PackingConfig,
         capacity: npt.ArrayLike,
-        image: ImageSettings | None = None,
+        *,
+        has_pause: bool = False,
         actions: Actions = Actions.ALL,
     ) -> DeepRMSettings:
         """Return the settings for a cluster."""
-        image = image or ImageSettings()
-        if image.is_colored:
-            raise ConfigError(
-                "DeepRM's compiled network needs images of zeros and ones: draw them without "
-                "colours (is_colored = False)"
-            )
-        image.shape(config, capacity)
+        image_shape(config, capacity)  # which refuses exact times
         return cls(
             capacity=tuple(int(units) for units in np.asarray(capacity)),
             num_slots=config.num_slots,
             backlog_size=config.backlog_size,
             horizon=config.horizon,
-            has_pause=image.has_pause,
+            has_pause=has_pause,
             actions=actions,
         )
-
-    @property
-    def image(self) -> ImageSettings:
-        """How the network's images are drawn."""
-        return ImageSettings(has_pause=self.has_pause)
 
     @property
     def width(self) -> int:

@@ -42,7 +42,7 @@ from parcae.rigid.deeprm.policy import DeepRMPolicy, check_fits
 from parcae.rigid.kernels.stepping import explore_many
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
-from parcae.rigid.world import ImageSettings, PackingBatch
+from parcae.rigid.world import PackingBatch
 from parcae.workloads.workload import TRAINING_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
@@ -138,8 +138,9 @@ class DeepRMLearner(PackingLearner):
         config = self.config
         # The capacities of the resources are in the sequences: draw one to know the image's size.
         capacity = self.source.draw([TRAINING_SEED_START])[0].capacity
-        image = ImageSettings(has_pause=config.has_pause)
-        self.network = DeepRMSettings.of(self.source.config, capacity, image, config.actions)
+        self.network = DeepRMSettings.of(
+            self.source.config, capacity, has_pause=config.has_pause, actions=config.actions
+        )
         self._weights = {
             name: torch.from_numpy(array).requires_grad_()
             for name, array in initial_weights(rng, self.network).items()

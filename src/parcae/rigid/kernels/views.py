@@ -9,36 +9,26 @@ from parcae.rigid.kernels.transitions import cluster_of, first_fit
 from parcae.rigid.layout import NO_JOB
 from parcae.rigid.units import add_units, copy_units, fits
 
-#: As in the released code, colours are multiples of 1/40, and the time since the last arrival is
-#: counted in tenths, up to 10 steps = 1.
-_NUM_COLORS = 39
-_LONGEST_PAUSE = 10.0
-#: Prime to the number of colours, so that successive jobs go through all of them.
-_COLOR_STEP = 17
-
 
 @kernel
-def draw_images(  # type: ignore[no-untyped-def]
-    clusters, images, is_colored, has_pause, first, last
-):
-    """Draw the images of clusters first..last-1; see `parcae.rigid.world`."""
+def draw_images(clusters, images, first, last):  # type: ignore[no-untyped-def]
+    """Draw the images of clusters first..last-1; see `parcae.rigid.world.image_shape`.
+
+    # Deviation: the released code draws booked jobs in random colours; here cells are 0 or 1.
+    """
     for row in range(first, last):
         state, sequence = cluster_of(clusters, row)
-        _draw(state, sequence, images[row], is_colored, has_pause)
+        _draw(state, sequence, images[row])
 
 
 @inlined
-def _draw(state, sequence, image, is_colored, has_pause):  # type: ignore[no-untyped-def]
-    clock = state.clock[0]
+def _draw(state, sequence, image):  # type: ignore[no-untyped-def]
     for row in range(image.shape[0]):
         for column in range(image.shape[1]):
             image[row, column] = 0.0
     left = 0
     for resource in range(state.free.shape[1]):
-        if is_colored:
-            _draw_colors(state, sequence, image, left, resource)
-        else:
-            _draw_used(state, image, left, resource)
+        _draw_used(state, image, left, resource)
         left += state.capacity[resource]
         for slot in range(state.slots.shape[0]):
             if state.slots[slot] != NO_JOB:
@@ -46,12 +36,8 @@ def _draw(state, sequence, image, is_colored, has_pause):  # type: ignore[no-unt
             left += state.capacity[resource]
     # One cell for each job of the backlog, row by row.
     columns = (state.backlog.shape[0] + image.shape[0] - 1) // image.shape[0]
-    for job in range(min(clock.num_backlog, columns * image.shape[0])):
+    for job in range(min(state.clock[0].num_backlog, columns * image.shape[0])):
         image[job // columns, left + job % columns] = 1.0
-    if has_pause:
-        pause = min(_LONGEST_PAUSE, float(clock.now - max(0, clock.last_arrival))) / _LONGEST_PAUSE
-        for row in range(image.shape[0]):
-            image[row, left + columns] = pause
 
 
 @inlined
@@ -63,30 +49,6 @@ def _draw_used(state, image, left, resource):  # type: ignore[no-untyped-def]
     for row in range(image.shape[0]):
         for unit in range(state.capacity[resource] - state.free[row, resource]):
             image[row, left + unit] = 1.0
-
-
-@inlined
-def _draw_colors(state, sequence, image, left, resource):  # type: ignore[no-untyped-def]
-    """Fill each row from the left with the booked jobs, in order of placing, one colour per job.
-
-    # Deviation: the released code takes the first colour of a shuffled table that is not on screen.
-    Here a job's colour follows from its row and the run's seed, and differs from the colours of the
-    38 jobs before and after it.
-    """
-    clock = state.clock[0]
-    shift = np.int64(state.seed[0] % np.uint64(_NUM_COLORS))
-    for row in range(image.shape[0]):
-        then = clock.now + row
-        column = left
-        for index in range(clock.num_running):
-            job = state.running[index]
-            if state.jobs.start[job] <= then < state.jobs.finish[job]:
-                color = np.float32(1 + (job * _COLOR_STEP + shift) % _NUM_COLORS) / np.float32(
-                    _NUM_COLORS + 1
-                )
-                for _ in range(sequence.demand[job, resource]):
-                    image[row, column] = color
-                    column += 1
 
 
 @inlined

@@ -1,0 +1,22 @@
+"""Images of clusters, as policies would see them that look at every cell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parcae.rigid.kernels.views import draw_images
+from parcae.rigid.world import PackingBatch, image_shape
+
+
+def images_of(batch: PackingBatch, *, has_pause: bool = False) -> np.ndarray:
+    """The image of every cluster of the batch now."""
+    images = np.zeros(
+        (len(batch), *image_shape(batch.config, batch.states.capacity[0])), np.float32
+    )
+    draw_images(batch.clusters, images, 0, len(batch))
+    if not has_pause:
+        return images
+    clock = batch.states.clock
+    steps = clock["now"] - np.maximum(0, clock["last_arrival"])  # [clusters, 1]
+    column = np.broadcast_to((np.minimum(steps, 10) / 10)[:, :, None], (*images.shape[:2], 1))
+    return np.concatenate([images, column.astype(np.float32)], axis=2)
