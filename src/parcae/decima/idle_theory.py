@@ -155,20 +155,20 @@ def best_slot(
     lengths_2: DiscreteDistribution,
     *,
     is_redecided: bool = False,
-    longest: float | None = None,
 ) -> float:
     """Search the slot with the least expected average JCT, for any distributions.
+
+    As in the paper, no slot is longer than job 1.
 
     Args:
         length_1: length of job 1, which could start now.
         gaps: distribution of the time until job 2 arrives.
         lengths_2: distribution of the length of job 2.
         is_redecided: end the slot when job 2 arrives, and start the shorter of the two.
-        longest: the longest slot that is tried; by default, job 1's length, as in the paper.
 
     Source: Duan & Wu, Theorem 2; by search, because the expectation may have several local minima.
     """
-    tried = np.linspace(0.0, length_1 if longest is None else longest, _NUM_TRIED)
+    tried = np.linspace(0.0, length_1, _NUM_TRIED)
 
     def cost(slot: float) -> float:
         return expected_average_jct(length_1, slot, gaps, lengths_2, is_redecided=is_redecided)

@@ -300,10 +300,7 @@ def ratio_estimate(
 
 
 def mean_of_ratios(
-    values: npt.ArrayLike,
-    baseline: npt.ArrayLike,
-    method: Method = DEFAULT_METHOD,
-    rng: np.random.Generator | None = None,
+    values: npt.ArrayLike, baseline: npt.ArrayLike, rng: np.random.Generator | None = None
 ) -> Estimate:
     """Mean over seeds of a / b, with its interval.
 
@@ -312,14 +309,11 @@ def mean_of_ratios(
     Example: for a = (1, 4) and b = (1, 2) it is 1.5; the ratio of means is 5/3.
     """
     above, below = _seeds(values, baseline)
-    return mean_estimate(above / below, method, rng)
+    return mean_estimate(above / below, rng=rng)
 
 
 def mean_over_jobs(
-    sums: npt.ArrayLike,
-    totals: npt.ArrayLike,
-    method: Method = DEFAULT_METHOD,
-    rng: np.random.Generator | None = None,
+    sums: npt.ArrayLike, totals: npt.ArrayLike, rng: np.random.Generator | None = None
 ) -> Estimate:
     """The mean over the jobs of all seeds, sum(sums) / sum(totals), with its interval over seeds.
 
@@ -333,14 +327,11 @@ def mean_over_jobs(
     """
     above, below = _seeds(sums, totals)
     mean = float(above.sum() / below.sum())
-    return replace(_estimated((above, below), method, rng), mean=mean)
+    return replace(_estimated((above, below), DEFAULT_METHOD, rng), mean=mean)
 
 
 def share_estimate(
-    counts: npt.ArrayLike,
-    totals: npt.ArrayLike,
-    method: Method = DEFAULT_METHOD,
-    rng: np.random.Generator | None = None,
+    counts: npt.ArrayLike, totals: npt.ArrayLike, rng: np.random.Generator | None = None
 ) -> Estimate:
     """The share of jobs with a property, sum(counts) / sum(totals), with its interval over seeds.
 
@@ -349,5 +340,4 @@ def share_estimate(
 
     Example: 1, 2 and 3 of 10 jobs each: 0.2 +- 4.303 x 0.1 / sqrt(3), clipped to 0 below.
     """
-    share = mean_over_jobs(counts, totals, method, rng)
-    return share if method == "bootstrap" else share.within(0.0, 1.0)
+    return mean_over_jobs(counts, totals, rng=rng).within(0.0, 1.0)

@@ -230,12 +230,11 @@ def concurrency(trace: Trace) -> tuple[Int64Array, Int64Array]:
     )
 
 
-def busy_executors(trace: Trace, job: int | None = None) -> tuple[Int64Array, Int64Array]:
-    """Return the number of executors that run tasks over time, of one job or of all jobs."""
+def busy_executors(trace: Trace) -> tuple[Int64Array, Int64Array]:
+    """Return the number of executors that run tasks over time."""
     if trace.tasks is None:
         raise ConfigError("executors over time need recorded tasks: simulate with record=True")
-    tasks = trace.tasks if job is None else trace.tasks[trace.tasks["job"] == job]
-    return steps(tasks["start_ms"], tasks["finish_ms"])
+    return steps(trace.tasks["start_ms"], trace.tasks["finish_ms"])
 
 
 def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:

@@ -301,10 +301,10 @@ def aligned_baseline(times: Sequence[FloatArray], to_go: Sequence[FloatArray]) -
     ]
 
 
-def normalized(advantages: FloatArray, clip: float = 5.0) -> FloatArray:
-    """The advantages scaled to mean 0 and standard deviation 1, then clipped at +-`clip`."""
+def normalized(advantages: FloatArray) -> FloatArray:
+    """The advantages scaled to mean 0 and standard deviation 1, then clipped at +-5."""
     spread = advantages.std()
-    return np.asarray(np.clip((advantages - advantages.mean()) / (spread + 1e-8), -clip, clip))
+    return np.asarray(np.clip((advantages - advantages.mean()) / (spread + 1e-8), -5.0, 5.0))
 
 
 def _accrued(rollout: Rollout, scale: float = 1.0) -> tuple[FloatArray, FloatArray]:
