@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -70,6 +71,21 @@ def wait_until(holds: Callable[[], object], timeout_s: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"it did not come about in {timeout_s:g} s"
         time.sleep(0.02)
+
+
+def playwright_api() -> Any:
+    """What drives a browser; the module's tests are skipped without it."""
+    reason = "playwright, which drives the browser, is not installed"
+    return pytest.importorskip("playwright.sync_api", reason=reason)
+
+
+def browser_path() -> str:
+    """A browser of this machine; the test is skipped where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = [path for path in map(shutil.which, names) if path]
+    if not found:
+        pytest.skip(f"no browser here (apt-get install chromium): none of {', '.join(names)}")
+    return found[0]
 
 
 def shared_data(relative: str) -> Path:

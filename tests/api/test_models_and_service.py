@@ -204,6 +204,10 @@ def test_the_scope_and_the_paths_of_a_service_may_be_text(served: list[ServeSett
         ({"scope": "all"}, "scope = .all.: Input should be .application. or .cluster."),
         ({"port": "x"}, "port = 'x': Input should be a valid integer"),
         ({"for_s": "x"}, "for_s = 'x': Input should be a valid number"),
+        ({"for_s": -1.0}, "Input should be greater than or equal to 0"),
+        ({"for_s": float("nan")}, "Input should be greater than or equal to 0"),
+        ({"port": -2}, "^setting port = -2: Input should be "),
+        ({"admin_port": 65_536}, "^setting admin_port = 65536: Input should be "),
     ],
 )
 def test_settings_of_a_service_that_do_not_exist_are_refused(
@@ -228,16 +232,3 @@ def test_a_policy_object_has_a_memory_of_its_own_for_every_application(
     parcae.serve(policy, workload, cluster)
     assert made[0] is not made[1]
     assert made[0].name == made[1].name == policy.name
-
-
-@pytest.mark.parametrize("what", ["port", "admin_port"])
-@pytest.mark.parametrize("port", [-2, 65_536])
-def test_a_port_that_does_not_exist_is_refused(what: str, port: int) -> None:
-    with pytest.raises(parcae.ParcaeError, match=f"^setting {what} = {port}: Input should be "):
-        parcae.serve("fair", parcae.workload("toy"), for_s=0.0, **{"port": 0, what: port})
-
-
-@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
-def test_a_service_lasts_for_a_time_from_0_on(seconds: float) -> None:
-    with pytest.raises(parcae.ParcaeError, match="Input should be greater than or equal to 0"):
-        parcae.serve("fair", parcae.workload("toy"), parcae.Cluster(cores=4), port=0, for_s=seconds)

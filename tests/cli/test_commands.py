@@ -96,17 +96,6 @@ def test_decimas_classes_divide_the_executors_of_the_job_set(tmp_path: Path) -> 
     assert executors("3x1x0.5,4x1x1") == [7, 7]
 
 
-def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
-    done = ran(
-        "parcae compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3 --json c.json "
-        "--report r.html",
-        tmp_path,
-    )
-    assert "fair" in done.stdout
-    assert json.loads((tmp_path / "c.json").read_text())["settings"]["jobs"] == 4
-    assert (tmp_path / "r.html").stat().st_size > 1_000_000
-
-
 def test_the_command_that_tune_names_runs_with_spaces_in_names(tmp_path: Path) -> None:
     write_workload(toy_workload(), tmp_path / "my jobs.parcae")
     (tmp_path / "our goals.csv").write_text("job,deadline\n*,5s\n")
@@ -154,14 +143,6 @@ def test_commands_choose_people_and_queues_of_a_shared_folder(tmp_path: Path) ->
         assert "submitted by: etl; queues: default, etl" in done.stderr
     done = run("parcae learn w.parcae -o learned --user ann", tmp_path)
     assert "--user has no effect here: it applies only to event logs" in done.stderr
-
-
-def test_a_process_ends_with_the_exit_code_of_its_command(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "parcae.cli.main", "simulate", "toy", "--policy", "fiar"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "did you mean 'fair'" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 _WRITING = (

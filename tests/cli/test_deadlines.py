@@ -111,25 +111,3 @@ def test_size_finds_the_cores_that_meet_a_share_of_the_deadlines(folder: Path) -
     assert shares == [0.0, 0.0, 1.0, 1.0]
     first = json.loads((folder / "s.json").read_text())["results"][0]
     assert first["deadlines_met"]["mean"] == shares[0]
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("compare toy --deadlines bad.csv", "bad.csv:2: deadline 'soon' is not understood"),
-        ("compare toy --deadlines none.csv", "none.csv"),
-        ("compare tpch --deadlines deadlines.csv", "no deadline matches a job of workload 'tpch'"),
-        ("compare toy --policies edf", "give --deadlines FILE"),
-        (
-            "simulate --job-set sets.json --deadlines deadlines.csv",
-            "--deadlines has no effect here",
-        ),
-        ('size toy --cores 2 --arrivals batch --target "deadlines 9%"', "give --deadlines FILE"),
-        ("tune toy --objective deadlines -o x.safetensors", "give --deadlines FILE"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_in_one_line(folder: Path, command: str, said: str) -> None:
-    done = run(f"parcae {command}", folder)
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("parcae:")]
-    assert said in line

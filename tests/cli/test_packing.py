@@ -15,7 +15,7 @@ from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.names import parse_name
 from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy, packing_checkpoint
 from parcae.rigid.policies.policy import PackingPolicy
-from tests.cli.packing_files import PAIR, swf_text, write_packing_files
+from tests.cli.packing_files import swf_text, write_packing_files
 from tests.conftest import shared_data
 
 
@@ -49,43 +49,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def _in_rigid(command: str) -> str:
     verb, _, rest = command.partition(" ")
     return f"parcae {verb} --world rigid {rest}"
-
-
-def test_a_job_set_prints_the_contracted_json(run: Run) -> None:
-    done = run(
-        "parcae simulate --world rigid --job-set deeprm.json --set pair --policy "
-        "sjf,tetris_k0.5 --json"
-    )
-    sjf, tetris = (json.loads(line) for line in done.out.splitlines())
-    assert sjf == {
-        "sequence": "pair",
-        "policy": "sjf",
-        "start": [0, 4],
-        "finish": [4, 6],
-        "slowdown": 1.75,
-        "reward": -3.5,
-        "reward_as_coded": -3.5,
-        "decisions": 8,
-    }
-    assert tetris["policy"] == "tetris_k0.5"
-
-
-def test_a_sequence_without_jobs_has_a_reward_of_zero(run: Run, tmp_path: Path) -> None:
-    sets = {"sequences": [{**PAIR, "jobs": []}]}
-    (tmp_path / "none.json").write_text(json.dumps(sets))
-    done = run("parcae simulate --world rigid --job-set none.json --policy sjf --json")
-    assert '"reward": 0.0, "reward_as_coded": 0.0' in done.out
-
-
-def test_a_lost_job_is_null_and_counts_in_no_mean(run: Run) -> None:
-    done = run(
-        "parcae simulate --world rigid --job-set deeprm.json --set crowd --policy sjf --json"
-    )
-    row = json.loads(done.out)
-    assert row["start"] == [1, 3, 4, None]
-    assert row["finish"] == [3, 4, 5, None]
-    assert row["slowdown"] == pytest.approx((1 + 3 + 4) / 3)
-    assert row["reward"] == pytest.approx(-8)
 
 
 def test_every_sequence_of_a_job_set_has_the_variant_of_its_own_arrivals(

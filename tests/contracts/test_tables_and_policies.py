@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import configparser
 import re
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -170,26 +168,6 @@ def test_an_observation_is_the_same_whatever_is_to_come(world: WorldName) -> Non
 def test_every_error_is_a_parcae_error() -> None:
     raised = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, Exception)]
     assert all(issubclass(e, errors.ParcaeError) for e in raised)
-
-
-def test_a_python_policy_needs_only_a_name_and_decide() -> None:
-    class Mine:
-        name = "mine"
-
-        def __init__(self, inner: HeuristicPolicy) -> None:
-            self.decide = inner.decide
-
-    trace = simulate(
-        _sequence(1), Mine(make_policy("fair", 7)), SimulationConfig(num_executors=7), 1
-    )
-    assert trace.is_complete
-
-
-def test_help_needs_no_heavy_library() -> None:
-    heavy = {"torch", "matplotlib", "plotly", "numba"}
-    code = f"import sys, parcae.cli.main; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 #: Modules with kernels that play runs, and so know the future.

@@ -1,12 +1,10 @@
 """Two event logs compared job by job."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parcae.base.errors import FormatError
 from parcae.cli.compare_logs import _tables
 from parcae.evaluation.compare_logs import compare_runs, summarize_run
 from parcae.workloads.archive import BUNDLED
@@ -19,7 +17,6 @@ from parcae.workloads.recorded_run import (
 )
 from parcae.workloads.spark_log.run import read_spark_run
 from tests.conftest import shared_data
-from tests.workloads.spark_log_builder import small_log
 
 EXAMPLE = BUNDLED / "example-event-log.zstd"
 
@@ -162,19 +159,3 @@ def test_real_logs_of_different_applications_are_compared() -> None:
     assert result.num_pairs == 1
     assert len(result.unmatched[1]) == 11
     assert result.summaries[1].core_utilization is None
-
-
-def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(small_log())
-    reports: list[tuple[int, int]] = []
-    read_spark_run([tmp_path / "log"], progress=lambda *now: reports.append(now))
-    size = (tmp_path / "log").stat().st_size
-    assert [now for now in reports if now[0] == size] == [(size, size)]
-
-
-def test_what_is_no_log_is_named(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("nothing")
-    with pytest.raises(FormatError, match=r"notes\.txt does not begin like a Spark event log"):
-        read_spark_run([tmp_path / "notes.txt"])
-    with pytest.raises(FormatError, match="nowhere: no such file"):
-        read_spark_run([tmp_path / "nowhere"])

@@ -6,12 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from parcae.base.errors import ConfigError
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.per_job import (
     RECURRING_COLUMNS,
-    RECURRING_FORMATS,
-    check_per_job,
     comparison_frame,
     per_job_table,
     recurring_table,
@@ -111,32 +108,3 @@ def test_recurring_jobs_that_never_complete_leave_a_table_without_rows() -> None
     table = recurring_table(comparison_of({"fair": (1.0,), "fifo": (1.0,)}, _RUNS[1:]))
     assert tuple(table.columns) == _RECURRING_COLUMNS
     assert table.is_empty()
-
-
-def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
-    for name in ("jobs.json", "jobs", "csv"):
-        with pytest.raises(ConfigError, match=r"written as \.csv or \.parquet"):
-            check_per_job(tmp_path / name)
-    with pytest.raises(ConfigError, match=r"written as \.csv or \.json or \.parquet"):
-        check_per_job(tmp_path / "r.txt", RECURRING_FORMATS)
-    with pytest.raises(FileNotFoundError, match="folder of this file does not exist"):
-        check_per_job(tmp_path / "missing" / "jobs.csv")
-    (tmp_path / "jobs.csv").mkdir()
-    with pytest.raises(IsADirectoryError):
-        check_per_job(tmp_path / "jobs.csv")
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.csv"
-    path.write_text("old")
-
-    class _Torn:
-        def write_csv(self, stream: object) -> None:
-            assert hasattr(stream, "write")
-            stream.write(b"seed,pos")
-            raise OSError("no space left")
-
-    with pytest.raises(OSError, match="no space left"):
-        write_table(_Torn(), path)  # type: ignore[arg-type]
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["jobs.csv"]

@@ -20,9 +20,9 @@ from parcae.simulation.bounds import Bounds
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.metrics import summarize
 from parcae.workloads.workload import Workload
-from tests.conftest import arriving, job
+from tests.conftest import job
 from tests.evaluation.made import WORLD, comparison_of, run_of
-from tests.metrics.hand_made import cut_off, trace
+from tests.metrics.hand_made import cut_off, three_jobs, trace
 
 
 def write_report(
@@ -232,12 +232,7 @@ def test_cores_that_were_not_up_are_not_called_idle(tmp_path: Path) -> None:
 
 
 def test_jobs_cut_off_are_reported_in_the_table() -> None:
-    three = arriving(
-        (job("a", (2, 4_000, ())), 0),
-        (job("b", (1, 2_000, ())), 1_000),
-        (job("c", (1, 1, ())), 9_000),
-    )
-    comparison = comparison_of({"fair": (5.0,)}, summary=summarize(cut_off(), three))
+    comparison = comparison_of({"fair": (5.0,)}, summary=summarize(cut_off(), three_jobs()))
     said = "1 job cut off at the end of a run: such times are lower bounds"
     assert said in str(comparison_table(comparison).caption)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,9 @@ import pytest
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.report import write_report
 from parcae.simulation.config import SimulationConfig, WorldName
-from tests.conftest import made_up
+from tests.conftest import browser_path, made_up, playwright_api
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright, which drives the browser, is not installed"
-)
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+sync_api = playwright_api()
 #: How far the page, and its first table of policies, stick out of the window and of their place.
 _TOO_WIDE = """() => {
   const beyond = box => box.scrollWidth - box.clientWidth;
@@ -30,9 +26,7 @@ _CUT = """() => [...document.querySelectorAll(".gtitle")].filter(
 
 @pytest.mark.slow
 def test_the_report_fits_a_screen_and_opens_what_is_folded(tmp_path: Path) -> None:
-    path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip(f"no browser here (apt-get install chromium): none of {', '.join(_BROWSERS)}")
+    path = browser_path()
     config = SimulationConfig(world=WorldName.CORES, num_executors=4)
     world = ClusterWorld(made_up(8, 6.0), config, "load:0.8", 12)
     names = ["fair", "fifo", "sjf", "srpt", "srpt+account", "fsp", "psbs", "las"]

@@ -43,14 +43,6 @@ def test_a_share_of_seeds_of_unequal_size_weighs_jobs_alike() -> None:
     assert estimate.high == pytest.approx(min(1.0, 1 / 3 + half))
 
 
-def test_a_bootstrap_share_stays_within_0_and_1() -> None:
-    estimate = share_estimate(
-        [0, 5, 10, 10], [10, 10, 10, 10], "bootstrap", np.random.default_rng(0)
-    )
-    assert estimate.mean == 0.625
-    assert 0 <= estimate.low < 0.625 < estimate.high <= 1
-
-
 def _later(*ratios: Sequence[float | None]) -> dict[str, Estimate]:
     """Of the ratios of each seed."""
     schema = {"ratio_to_first": pl.Float64}

@@ -11,7 +11,7 @@ import pytest
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.learning import loop
 from parcae.learning.config import Algorithm
-from parcae.learning.loop import IterationSeeds, Learner, compile_kernels
+from parcae.learning.loop import IterationSeeds, Learner
 from parcae.rigid.a2c.learner import A2cLearner
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.deeprm.learner import DeepRMLearner
@@ -87,13 +87,3 @@ def test_what_is_learned_does_not_depend_on_who_compiled(
     assert found.keys() == expected.keys()
     for key, array in expected.items():
         assert np.array_equal(found[key], array), key
-
-
-def test_compiling_leaves_a_learner_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_COMPILED", set())
-    learner = _LEARNERS["set"]()
-    before, numbers = _arrays(learner), _numbers(learner)
-    compile_kernels(learner)
-    assert _numbers(learner) == numbers
-    assert _arrays(learner).keys() == before.keys()
-    assert all(np.array_equal(array, before[key]) for key, array in _arrays(learner).items())

@@ -1,7 +1,5 @@
 """The compiled networks against the batched ones, and with and without kept embeddings."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ import torch
 from parcae.base.errors import FormatError
 from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.corrector.kernels import NUM_WEIGHTS
-from parcae.decima.graph.family import DecimaFamily, edges_of, stage_heights
+from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.layout import DecimaSettings, shapes
 from parcae.decima.learning.family import Family
 from parcae.decima.rule import RulePolicy, start_parameters
@@ -17,7 +15,7 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
-from parcae.simulation.simulator import Simulator, simulate
+from parcae.simulation.simulator import Simulator
 from tests.conftest import made_up
 from tests.learning.collected import collected
 
@@ -100,16 +98,6 @@ def test_decima_with_kept_embeddings_decides_as_one_that_forgets(
         simulator.step(decision)
 
 
-def test_a_policy_that_is_asked_step_by_step_plays_as_in_one_call() -> None:
-    family = DecimaFamily(_STREAM, DecimaSettings(knows_gap=True))
-    policy = family.policy(_stirred(family.initial_weights(np.random.default_rng(0))))
-    sequence = _STREAM.sequence(9)
-    whole = simulate(sequence, policy, _CONFIG, 9)
-    by_step = SimpleNamespace(name="steps", decide=policy.decide)
-    steps = simulate(sequence, by_step, _CONFIG, 9)  # type: ignore[arg-type]
-    assert whole.completion_ms.tolist() == steps.completion_ms.tolist()
-
-
 def test_the_networks_have_the_stated_numbers_of_parameters() -> None:
     assert sum(int(np.prod(shape)) for shape in shapes(DecimaSettings(), 50).values()) == 8_386
     family = CorrectorFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0))
@@ -126,13 +114,3 @@ def test_decima_goes_on_with_the_critic_that_it_starts_from() -> None:
     assert all(np.array_equal(array, again[name]) for name, array in trained.items())
     with pytest.raises(FormatError, match=r"weights 'critic\.2\.bias' should have shape"):
         family.network({**trained, "critic.2.bias": np.zeros(2, np.float32)})
-
-
-def test_heights_are_longest_paths_to_a_leaf() -> None:
-    job = next(job for job in _WORKLOAD.jobs if len(job.stages) > 4)
-    heights = stage_heights(job)
-    for stage, children in enumerate(job.children):
-        assert heights[stage] == max((heights[child] + 1 for child in children), default=0)
-    assert edges_of(_WORKLOAD).first[-1] == sum(
-        len(stage.parents) for job in _WORKLOAD.jobs for stage in job.stages
-    )

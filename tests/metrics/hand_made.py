@@ -56,6 +56,12 @@ def trace(
     )
 
 
+def three_jobs() -> JobSequence:
+    """The jobs of `cut_off`."""
+    rows = (("a", (2, 4_000, ()), 0), ("b", (1, 2_000, ()), 1_000), ("c", (1, 1, ()), 9_000))
+    return arriving(*((job(name, stage), at_ms) for name, stage, at_ms in rows))
+
+
 def cut_off() -> Trace:
     """Return the same run, ended at 6 s: job 1 is not complete, a third job would arrive at 9 s."""
     tasks = (*TASKS[:2], (1, 0, 0, 0, 5_000, 6_000))

@@ -8,7 +8,7 @@ import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.cluster.trace import Trace
-from parcae.evaluation.who_pays import LATER, MUCH_LATER, deadline_counts, later_counts, paired_jobs
+from parcae.evaluation.who_pays import deadline_counts, later_counts, paired_jobs
 from tests.metrics.hand_made import cut_off, trace
 
 _WHOLE = trace(arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, 3_000, 9_500), clock_ms=10_000)
@@ -16,10 +16,6 @@ _WHOLE = trace(arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, 3_000, 9_500)
 
 def _under(column: int, *traces: Trace) -> pl.DataFrame:
     return paired_jobs(traces).filter(pl.col("column") == column)
-
-
-def test_the_thresholds_are_five_and_ten_percent() -> None:
-    assert (LATER, MUCH_LATER) == (1.05, 1.1)
 
 
 def test_ratios_are_of_each_jobs_own_completion_time() -> None:

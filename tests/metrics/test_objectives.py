@@ -5,7 +5,6 @@ from parcae.base.errors import ConfigError
 from parcae.decima.catalog import make_policy
 from parcae.decima.learning.simulators import costing_for
 from parcae.learning.scenario import Scenario
-from parcae.learning.tune import tune_rule
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.kernels.playing import cost_so_far
 from parcae.simulation.metrics import slowdown, summarize
@@ -39,21 +38,6 @@ def test_objectives_of_one_run_by_hand() -> None:
 def test_an_unknown_objective_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="average-jct, makespan"):
         parse_objective("speed")
-
-
-def median_jct(jobs: FinishedJobs) -> np.ndarray:
-    """An objective of one's own."""
-    return np.median(jobs.jct_ms, axis=1)
-
-
-def test_a_function_of_the_finished_jobs_is_an_objective_for_tuning() -> None:
-    assert objective_cost(median_jct, _JOBS).tolist() == [7_000.0]
-    config = SimulationConfig(world="cores", num_executors=2)
-    workload = batch(job("a", (2, 2_000, ())), job("b", (4, 3_000, ()))).workload
-    scenario = Scenario(workload, config, "batch", 4, median_jct)
-    assert scenario.objective_name == "median_jct"
-    tuning = tune_rule(scenario, budget_s=0.5, seed=1)
-    assert 0 < tuning.ratio_to_fair < 2
 
 
 @pytest.mark.parametrize(

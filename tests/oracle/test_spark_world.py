@@ -106,16 +106,6 @@ def test_tasks_of_no_length_end_at_once() -> None:
     assert world.completion_ms == [3, 3]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_random_sets_run_to_their_end_under_every_order(seed: int) -> None:
-    drawn = random_set(random.Random(seed))
-    work = sum(sum(tasks) for job in drawn.jobs for tasks in job.task_ms)
-    for order in sorted(ORDERS):
-        ends = run(drawn.cores, drawn.jobs, order, drawn.pools)
-        assert all(end >= job.arrival_ms for end, job in zip(ends, drawn.jobs, strict=True))
-        assert max(ends) * drawn.cores >= work
-
-
 def test_random_sets_cover_what_is_hard() -> None:
     sets = [random_set(random.Random(seed)) for seed in range(300)]
     jobs = [job for drawn in sets for job in drawn.jobs]

@@ -26,16 +26,8 @@ from tests.conftest import batch, job, made_up
 _WORKLOAD = made_up(12, 8.0)
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=10)
 _LEARNED = ["tuned:batch", "decima:batch", "corrector:batch"]
-_NAMES = [
-    "fair",
-    "fifo",
-    "weighted-fair:-1",
-    "sjf-cp",
-    "srpt-cap:3",
-    "static:2",
-    "random:3",
-    *_LEARNED,
-]
+_NAMES = ["fair", "fifo", "weighted-fair:-1", "sjf-cp", "srpt-cap:3", "static:2", "random:3"]
+_NAMES += _LEARNED
 
 
 def _policy(name: str) -> object:

@@ -7,20 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.base.errors import ConfigError, FormatError, PolicyError
+from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.observation import observe
 from parcae.cluster.state import MAX_POOLS
-from parcae.decima.catalog import POLICIES as DECIDING
 from parcae.decima.catalog import make_policy
-from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.evaluation.policies import resolve_policies
 from parcae.policies.additions import Accounted
 from parcae.policies.catalog import POLICIES
 from parcae.policies.learned import SHIPPED, variant_name
-from parcae.policies.names import ADDITIONS, PolicyName, parse_live_name
+from parcae.policies.names import PolicyName
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_tables
-from parcae.policies.registry import PolicySetting, all_policies, in_words, named_policy
+from parcae.policies.registry import PolicySetting, in_words, named_policy
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
@@ -93,25 +91,6 @@ def test_an_allocation_file_becomes_pools(tmp_path: Path) -> None:
     assert tables.pools.name_rank.tolist() == [2, 1, 0]  # default, etl, web
 
 
-def test_an_allocation_file_of_spark_is_read_too(tmp_path: Path) -> None:
-    path = tmp_path / "fairscheduler.xml"
-    path.write_text('<allocations><pool name="web"><weight>3</weight></pool></allocations>')
-    assert named_policy(f"fair:{path}", _WORKLOAD, _CORES).tables.pools.weight.tolist() == [
-        3.0,
-        1.0,
-    ]
-
-
-def test_a_pool_that_no_job_names_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "pools.json"
-    path.write_text('{"pools": {"wbe": {}}}')
-    with pytest.raises(ConfigError, match="no job is assigned to pool 'wbe'"):
-        named_policy(f"fair:{path}", _WORKLOAD, _CORES)
-    path.write_text("{")
-    with pytest.raises(FormatError, match="not JSON"):
-        named_policy(f"fair:{path}", _WORKLOAD, _CORES)
-
-
 def test_too_many_pools_are_refused() -> None:
     pools = tuple(PoolSpec(f"p{row}") for row in range(MAX_POOLS + 1))
     with pytest.raises(ConfigError, match=f"pools.xml: {MAX_POOLS + 1} pools; at most {MAX_POOLS}"):
@@ -164,35 +143,8 @@ def test_other_names_are_refused_in_one_line(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "sjf-cp",
-        "naive-weighted-fair",
-        "weighted-fair:-1",
-        "static:2",
-        "random:3",
-        "srpt-cap",
-        "wfair_-1",
-    ],
-)
-def test_what_only_decides_plans_through_the_adapter(text: str) -> None:
-    policy = named_policy(text, _WORKLOAD, _CORES)
-    assert isinstance(policy, HeuristicPolicy)
-    trace = simulate(draw_sequence(_WORKLOAD, "batch", 4, 3, RandomStreams(1)), policy, _CORES, 1)
-    assert trace.num_tasks == 16
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "srpt",
-        "sjf",
-        "fsp",
-        "psbs",
-        "las",
-        "gittins",
-        "fifo:spark-jobs",
-        "fair:p.xml",
-        "srpt+account",
-        "user-fair",
+        *("srpt", "sjf", "fsp", "psbs", "las", "gittins", "fifo:spark-jobs", "fair:p.xml"),
+        *("srpt+account", "user-fair"),
     ],
 )
 def test_what_only_plans_is_refused_in_decimas_world(text: str) -> None:
@@ -200,20 +152,6 @@ def test_what_only_plans_is_refused_in_decimas_world(text: str) -> None:
         PolicyError, match="exists in the world of cores only: choose --world cores"
     ):
         resolve_policies(_WORKLOAD, [text], _EXECUTORS, "batch", 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("srpt", ("srpt", None)),
-        ("srpt+account", ("srpt", "")),
-        ("weighted-fair:tuned+account", ("weighted-fair:tuned", "")),
-        ("a/b.safetensors+account:w.csv", ("a/b.safetensors", "w.csv")),
-    ],
-)
-def test_an_account_stands_behind_the_name(text: str, parts: tuple[str, str | None]) -> None:
-    name = parse_live_name(text)
-    assert (name.name, name.account) == parts
 
 
 def test_policies_are_resolved_with_their_additions() -> None:
@@ -270,12 +208,6 @@ def test_the_variant_of_a_shipped_name_is_found() -> None:
     assert resolved.variants["fair"] == "fair"
     assert "tuned: tuned:" in resolved.legend()
     assert "fair: fair" not in resolved.legend()
-
-
-def test_every_policy_of_both_catalogues_is_listed_with_its_world() -> None:
-    listed = list(all_policies())
-    assert len(listed) == len(POLICIES) + len(ADDITIONS) - 1 + len(DECIDING)
-    assert {world for *_, world in listed} == {"cores", "executors", "both"}
 
 
 def test_the_earliest_deadline_comes_first_and_jobs_without_one_last() -> None:

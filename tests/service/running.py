@@ -8,19 +8,24 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from parcae.service.server import Server
+from parcae.service.client import Client
+from parcae.service.protocol import Error, Hello, new_nonce
+from parcae.service.server import Server, ServerConfig
+from parcae.service.session import Service
+from tests.service.speaking import service_of
 
 
 @contextmanager
-def serving(make: Callable[[], Server]) -> Iterator[Server]:
-    """A running server, made in a thread of its own."""
+def serving(service: Service | None = None, **settings: Any) -> Iterator[Server]:
+    """A running server of the service, or of fair sharing, in a thread of its own."""
     started: list[Server] = []
     ready = threading.Event()
     loop = asyncio.new_event_loop()
 
     async def run() -> None:
-        server = make()
+        server = Server(service or service_of(), ServerConfig(**settings))
         await server.start()
         started.append(server)
         ready.set()
@@ -34,6 +39,27 @@ def serving(make: Callable[[], Server]) -> Iterator[Server]:
     finally:
         loop.call_soon_threadsafe(started[0].request_stop)
         thread.join(30)
+
+
+@contextmanager
+def connected(
+    server: Server, application: str = "app", secret: bytes | None = None, **how: Any
+) -> Iterator[Client]:
+    """A client that the server has welcomed."""
+    with Client("127.0.0.1", server.port, timeout_s=60.0, **how) as client:
+        client.greet(hello(application), secret)
+        yield client
+
+
+def hello(application: str = "app") -> Hello:
+    return Hello(protocol=2, application_id=application, nonce=new_nonce())
+
+
+def refused(client: Client) -> Error:
+    """The error that the client gets next."""
+    reply = client.receive()
+    assert isinstance(reply, Error)
+    return reply
 
 
 def stop_service() -> None:

@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,47 +21,28 @@ from parcae.service.protocol import (
     ClientMessage,
     Error,
     Events,
-    Hello,
     JobMessage,
     OrdersMessage,
     Ping,
     Pong,
     StageMessage,
     StateMessage,
-    new_nonce,
 )
 from parcae.service.record import PART, Recorder
-from parcae.service.server import LimitedLog, Server, ServerConfig
+from parcae.service.server import LimitedLog
 from parcae.service.session import Session, Watcher
 from parcae.service.sharing import Sharing
 from parcae.service.turns import make_way
-from tests.service.running import serving
+from tests.conftest import wait_until
+from tests.service.running import connected, refused, serving
 from tests.service.speaking import job_of, service_of
 from tests.spark.fake_service import certificate_for
 
 _SECRET = b"0123456789abcdef0123"
 
 
-def _hello(application: str) -> Hello:
-    return Hello(protocol=2, application_id=application, nonce=new_nonce())
-
-
-@contextlib.contextmanager
-def _client(server: Server, application: str) -> Iterator[Client]:
-    with Client("127.0.0.1", server.port, timeout_s=60.0) as client:
-        client.greet(_hello(application))
-        yield client
-
-
 def _state(*, cores: int = 4) -> StateMessage:
     return StateMessage(seq=1, clock_ms=0, cores=cores, jobs=(job_of("a", (3, ())),))
-
-
-def _wait(condition: Callable[[], object]) -> None:
-    until_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until_s, "waited for a minute"
-        time.sleep(0.01)
 
 
 class _Endless(Watcher):
@@ -76,18 +56,14 @@ class _Endless(Watcher):
 
 @pytest.mark.parametrize("sharing", [None, Sharing(4)], ids=["application", "cluster"])
 def test_a_message_without_end_delays_nobody_else(sharing: Sharing | None) -> None:
-    service = service_of(sharing=sharing)
-    service.watchers.append(_Endless())
-    with (
-        serving(lambda: Server(service, ServerConfig())) as server,
-        contextlib.ExitStack() as open_,
-    ):
-        before = open_.enter_context(_client(server, "before"))
+    service = service_of(sharing=sharing, watchers=[_Endless()])
+    with serving(service) as server, contextlib.ExitStack() as open_:
+        before = open_.enter_context(connected(server, "before"))
         assert isinstance(before.ask(_state()), OrdersMessage)
-        endless = open_.enter_context(_client(server, "endless"))
+        endless = open_.enter_context(connected(server, "endless"))
         endless.send(_state(cores=100_000))
-        _wait(lambda: not server.turns.is_idle)
-        after = open_.enter_context(_client(server, "after"))
+        wait_until(lambda: not server.turns.is_idle)
+        after = open_.enter_context(connected(server, "after"))
         assert isinstance(after.ask(_state()), OrdersMessage)
         assert before.orders(Events(seq=2, clock_ms=1, events=())).seq == 2
 
@@ -95,25 +71,22 @@ def test_a_message_without_end_delays_nobody_else(sharing: Sharing | None) -> No
 def test_what_is_queued_does_not_delay_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service = service_of()
     recorder = Recorder(tmp_path)
-    service.watchers += [_Endless(), recorder]
+    service = service_of(watchers=[_Endless(), recorder])
     with contextlib.ExitStack() as open_:
-        with serving(lambda: Server(service, ServerConfig())) as server:
-            client = open_.enter_context(_client(server, "client"))
+        with serving(service) as server:
+            client = open_.enter_context(connected(server, "client"))
             client.ask(_state())
-            endless = open_.enter_context(_client(server, "endless"))
+            endless = open_.enter_context(connected(server, "endless"))
             endless.send(_state())
-            _wait(lambda: not server.turns.is_idle)
+            wait_until(lambda: not server.turns.is_idle)
             for number in range(5):
-                open_.enter_context(_client(server, f"waiting {number}")).send(_state())
+                open_.enter_context(connected(server, f"waiting {number}")).send(_state())
         assert server.turns.is_idle
         assert server.num_connections == 0
         assert service.sessions == {}
         for one in (client, endless):
-            last = one.receive()
-            assert isinstance(last, Error)
-            assert last.code == "closing"
+            assert refused(one).code == "closing"
     assert "Error" not in caplog.text
     recorder.close()
     assert list(tmp_path.iterdir())
@@ -121,25 +94,21 @@ def test_what_is_queued_does_not_delay_the_end(
 
 
 def test_the_largest_clients_are_refused_when_all_need_too_much() -> None:
-    config = ServerConfig(max_bytes=64 << 20)
-    with (
-        serving(lambda: Server(service_of(), config)) as server,
-        contextlib.ExitStack() as open_,
-    ):
-        small = open_.enter_context(_client(server, "small"))
+    most = 64 << 20
+    with serving(max_bytes=most) as server, contextlib.ExitStack() as open_:
+        small = open_.enter_context(connected(server, "small"))
         assert isinstance(small.ask(_state()), OrdersMessage)
         greedy = {}
         for number in range(12):
             name = f"greedy {number}"
-            greedy[name] = open_.enter_context(_client(server, name))
+            greedy[name] = open_.enter_context(connected(server, name))
             assert isinstance(greedy[name].ask(_state(cores=131_072)), OrdersMessage)
         assert small.ask(Ping(seq=2)) == Pong(seq=2)
-        assert 0 < server.num_bytes <= config.max_bytes
-        refused = [name for name in greedy if name not in server.service.sessions]
-        assert 0 < len(refused) < len(greedy)
-        for name in refused:
-            reply = greedy[name].receive()
-            assert isinstance(reply, Error)
+        assert 0 < server.num_bytes <= most
+        dropped = [name for name in greedy if name not in server.service.sessions]
+        assert 0 < len(dropped) < len(greedy)
+        for name in dropped:
+            reply = refused(greedy[name])
             assert reply.code == "too_large"
             assert "more than its 64 MiB, and this one the most" in reply.message
 
@@ -158,29 +127,23 @@ def test_the_memory_of_clients_that_are_gone_is_given_back() -> None:
         cores=131_072,
         jobs=(JobMessage(job_id="a", names=(), arrival_ms=0, stages=(one,)),),
     )
-    with (
-        serving(lambda: Server(service_of(), ServerConfig(max_bytes=128 << 20))) as server,
-        contextlib.ExitStack() as open_,
-    ):
+    with serving(max_bytes=128 << 20) as server, contextlib.ExitStack() as open_:
         before_mb = _resident_mb()
         for number in range(60):
-            client = open_.enter_context(_client(server, f"greedy {number}"))
+            client = open_.enter_context(connected(server, f"greedy {number}"))
             assert client.ask(state).type in ("orders", "error")
         assert _resident_mb() - before_mb < 180.0
 
 
 def test_bytes_that_are_no_whole_frame_count() -> None:
-    config = ServerConfig(max_bytes=2 << 20)
     with (
-        serving(lambda: Server(service_of(), config)) as server,
-        _client(server, "small") as small,
-        _client(server, "endless") as large,
+        serving(max_bytes=2 << 20) as server,
+        connected(server, "small") as small,
+        connected(server, "endless") as large,
     ):
         with contextlib.suppress(ConnectionError):
             large.socket.sendall((3 << 20).to_bytes(4, "big") + bytes((3 << 20) - 1))
-        refusal = large.receive()
-        assert isinstance(refusal, Error)
-        assert refusal.code == "too_large"
+        assert refused(large).code == "too_large"
         assert small.ask(Ping(seq=2)) == Pong(seq=2)
 
 
@@ -190,23 +153,18 @@ def test_strangers_of_one_address_make_room_among_themselves(
 ) -> None:
     files = certificate_for("IP:127.0.0.1", tmp_path / "tls") if has_tls else (None, None)
     tls = ssl.create_default_context(cafile=str(files[0])) if has_tls else None
-    config = ServerConfig(max_strangers=4, tls_cert=files[0], tls_key=files[1])
-    with (
-        serving(lambda: Server(service_of(), config)) as server,
-        contextlib.ExitStack() as silent,
-    ):
+    settings = {"max_strangers": 4, "tls_cert": files[0], "tls_key": files[1]}
+    with serving(**settings) as server, contextlib.ExitStack() as silent:
         address = ("127.0.0.1", server.port)
         other = socket.create_connection(address, 60, source_address=("127.0.0.2", 0))
-        _wait(lambda: server.num_connections == 1)
+        wait_until(lambda: server.num_connections == 1)
         for _ in range(12):
             silent.enter_context(socket.create_connection(address))
-        _wait(lambda: server.num_connections == 4)
-        with Client(*address, timeout_s=60.0, tls=tls) as client:
-            client.greet(_hello("late"))
+        wait_until(lambda: server.num_connections == 4)
+        with connected(server, "late", tls=tls) as client:
             assert client.ask(Ping(seq=1)) == Pong(seq=1)
         monkeypatch.setattr(socket, "create_connection", lambda *_: other)
-        with Client(*address, tls=tls) as client:
-            client.greet(_hello("other"))
+        with connected(server, "other", tls=tls) as client:
             assert client.ask(Ping(seq=1)) == Pong(seq=1)
 
 
@@ -214,20 +172,20 @@ def test_who_opens_connections_too_fast_is_refused_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_ACCEPT_S", 1.0)
-    with serving(lambda: Server(service_of(), ServerConfig())) as server:
+    with serving() as server:
         address = ("127.0.0.1", server.port)
         with contextlib.ExitStack() as fast:
             for _ in range(20):
                 fast.enter_context(
                     socket.create_connection(address, 60, source_address=("127.0.0.2", 0))
                 )
-            _wait(lambda: server.num_refused == 19)
-            with _client(server, "other") as client:
+            wait_until(lambda: server.num_refused == 19)
+            with connected(server, "other") as client:
                 assert client.ask(Ping(seq=1)) == Pong(seq=1)
     assert caplog.text.count("it opens connections too fast") == 1
 
 
-def test_without_file_descriptors_the_log_gets_one_line_and_clients_wait(
+def test_without_file_descriptors_the_log_gets_one_line_and_clientswait_until(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     accept = socket.socket.accept
@@ -240,9 +198,9 @@ def test_without_file_descriptors_the_log_gets_one_line_and_clients_wait(
         return accept(listener)
 
     monkeypatch.setattr(module, "_OUT_OF_FILES_S", 1e-3)
-    with serving(lambda: Server(service_of(), ServerConfig())) as server:
+    with serving() as server:
         monkeypatch.setattr(socket.socket, "accept", fail)
-        with _client(server, "app") as client:
+        with connected(server) as client:
             assert client.ask(Ping(seq=1)) == Pong(seq=1)
     assert num_failed[0] == 5
     assert caplog.text.count("Too many open files") == 1
@@ -254,32 +212,25 @@ def test_few_file_descriptors_are_shared_by_clients_and_their_recordings(
     limits = cast(Any, module).resource
     monkeypatch.setattr(limits, "getrlimit", lambda _: (64, 64))
     monkeypatch.setattr(limits, "setrlimit", lambda *_: None)
-    service = service_of()
-    service.watchers.append(Recorder(tmp_path))
-    with (
-        serving(lambda: Server(service, ServerConfig())) as server,
-        contextlib.ExitStack() as open_,
-    ):
+    service = service_of(watchers=[Recorder(tmp_path)])
+    with serving(service) as server, contextlib.ExitStack() as open_:
         assert server.most_strangers == 8
         assert server.most_welcomed == 12
         for number in range(12):
-            open_.enter_context(_client(server, f"app {number}"))
+            open_.enter_context(connected(server, f"app {number}"))
         late = open_.enter_context(Client("127.0.0.1", server.port, timeout_s=60.0))
-        refusal = late.receive()
-        assert isinstance(refusal, Error)
-        assert refusal.message == "12 clients are connected; try again later"
+        assert refused(late).message == "12 clients are connected; try again later"
 
 
 def test_wrong_proofs_and_bad_requests_get_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(lambda: Server(service_of(), ServerConfig(secret=_SECRET))) as server:
+    with serving(secret=_SECRET) as server:
         for _ in range(10):
             with (
-                Client("127.0.0.1", server.port, timeout_s=60.0) as client,
                 pytest.raises(ProtocolError, match="the proof is wrong"),
+                connected(server, "stranger\u2028", b"another secret...."),
             ):
-                client.greet(_hello("stranger\u2028"), b"another secret....")
-        with Client("127.0.0.1", server.port, timeout_s=60.0) as client:
-            client.greet(_hello("app"), _SECRET)
+                pass
+        with connected(server, secret=_SECRET) as client:
             for _ in range(10):
                 assert isinstance(client.ask(_state(cores=1)), Error | OrdersMessage)
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]

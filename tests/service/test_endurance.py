@@ -13,10 +13,9 @@ from parcae.service.admin import Board
 from parcae.service.client import Client
 from parcae.service.jobs import DurationModel
 from parcae.service.learned import LearnedDurations
-from parcae.service.protocol import Error, Hello, JobArrived, JobEnded, encode, frame
+from parcae.service.protocol import Error, JobArrived, JobEnded, encode, frame
 from parcae.service.record import Recorder
-from parcae.service.server import Server, ServerConfig
-from tests.service.running import serving
+from tests.service.running import hello, serving
 from tests.service.speaking import Speaker, began, ended, job_of, service_of
 
 
@@ -72,11 +71,7 @@ def _drip(client: Client, data: bytes) -> None:
 
 
 def test_a_client_that_sends_a_byte_at_a_time_is_dropped_in_time() -> None:
-    hello = frame(encode(Hello(protocol=2, application_id="drip", nonce="0123456789abcdef")))
-    with (
-        serving(lambda: Server(service_of(), ServerConfig(hello_timeout_s=0.5))) as server,
-        Client("127.0.0.1", server.port) as client,
-    ):
+    with serving(hello_timeout_s=0.5) as server, Client("127.0.0.1", server.port) as client:
         with pytest.raises(ConnectionError):
-            _drip(client, hello)
+            _drip(client, frame(encode(hello("drip"))))
         assert "drip" not in server.service.sessions

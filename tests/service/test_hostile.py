@@ -18,13 +18,10 @@ from parcae.base.errors import ProtocolError
 from parcae.service import mirror, protocol
 from parcae.service import turns as yielding
 from parcae.service.admin import Admin, Board
-from parcae.service.client import Client
 from parcae.service.protocol import (
     Bye,
     ClientMessage,
-    Error,
     Events,
-    Hello,
     JobArrived,
     JobEnded,
     OrdersMessage,
@@ -40,7 +37,7 @@ from parcae.service.server import Server, ServerConfig
 from parcae.service.session import Session, Watcher
 from parcae.service.sharing import Sharing
 from parcae.service.tables import Room
-from tests.service.running import serving
+from tests.service.running import connected, refused, serving
 from tests.service.speaking import (
     Speaker,
     began,
@@ -264,14 +261,8 @@ class _Threads(Watcher):
 
 
 def test_a_large_message_is_handled_beside_the_event_loop() -> None:
-    service = service_of()
     threads = _Threads()
-    service.watchers.append(threads)
-    with (
-        serving(lambda: Server(service, ServerConfig())) as server,
-        Client("127.0.0.1", server.port) as client,
-    ):
-        client.greet(Hello(protocol=2, application_id="app"))
+    with serving(service_of(watchers=[threads])) as server, connected(server) as client:
         jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
         orders = client.orders(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
         assert len(orders.jobs) == 400
@@ -305,35 +296,28 @@ class _Busy(Watcher):
 def test_no_session_of_a_cluster_is_closed_while_a_message_changes_it(
     idle_timeout_s: float, data: bytes, code: str
 ) -> None:
-    service = service_of(sharing=Sharing(num_cores=4))
     busy = _Busy()
-    service.watchers.append(busy)
-    config = ServerConfig(idle_timeout_s=idle_timeout_s)
+    service = service_of(sharing=Sharing(num_cores=4), watchers=[busy])
     jobs = tuple(job_of(f"j{n}", (3, ()), (2, (0,)), name="nightly") for n in range(400))
     with (
-        serving(lambda: Server(service, config)) as server,
-        Client("127.0.0.1", server.port) as other,
-        Client("127.0.0.1", server.port) as client,
+        serving(service, idle_timeout_s=idle_timeout_s) as server,
+        connected(server, "other") as other,
+        connected(server, "busy") as client,
     ):
-        other.greet(Hello(protocol=2, application_id="other"))
-        client.greet(Hello(protocol=2, application_id="busy"))
         client.send(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs))
         assert busy.has_begun.wait(60)
         other.socket.sendall(data)
         assert isinstance(client.receive(), OrdersMessage)
-        refusal = other.receive()
-        assert isinstance(refusal, Error)
-        assert refusal.code == code
+        assert refused(other).code == code
     assert busy.was_closed_meanwhile is False
 
 
 def test_clients_that_are_not_welcomed_make_room_for_others() -> None:
-    config = ServerConfig(max_connections=8, max_strangers=3)
-    with serving(lambda: Server(service_of(), config)) as server, contextlib.ExitStack() as silent:
+    limits = {"max_connections": 8, "max_strangers": 3}
+    with serving(**limits) as server, contextlib.ExitStack() as silent:
         for _ in range(20):
             silent.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-        with Client("127.0.0.1", server.port) as client:
-            client.greet(Hello(protocol=2, application_id="app"))
+        with connected(server) as client:
             assert client.ask(Ping(seq=1)) == Pong(seq=1)
             assert server.num_connections <= 4
 

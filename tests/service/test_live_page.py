@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,11 +12,10 @@ from typing import Any
 
 import pytest
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright, which drives the browser, is not installed"
-)
+from tests.conftest import browser_path, playwright_api
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+sync_api = playwright_api()
+
 _CHANGES_MS = 10_000
 sync_api.expect.set_options(timeout=15_000)
 #: Pixels of the chart that belong to jobs: neither empty nor the grey of lines and labels.
@@ -83,10 +81,7 @@ class _Seen:
 @pytest.fixture(scope="module")
 def seen() -> Iterator[_Seen]:
     """The page, open in a browser without a screen."""
-    path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip(f"no browser here (apt-get install chromium): none of {', '.join(_BROWSERS)}")
-    service = _Served()
+    path, service = browser_path(), _Served()
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path)
         seen = _Seen(browser.new_page(viewport={"width": 1280, "height": 900}), service)

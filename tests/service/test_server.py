@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,14 +21,13 @@ from parcae.service.client import Client
 from parcae.service.protocol import (
     Error,
     Events,
-    Hello,
     JobEnded,
     OrdersMessage,
     Ping,
     Pong,
     StateMessage,
+    encode,
     frame,
-    new_nonce,
 )
 from parcae.service.serve import ServeSettings, serve
 from parcae.service.server import Server, ServerConfig, read_secret
@@ -39,8 +37,8 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
 from parcae.workloads.workload import RandomStreams, draw_sequence
-from tests.conftest import made_up
-from tests.service.running import serving, stop_service
+from tests.conftest import made_up, wait_until
+from tests.service.running import connected, hello, refused, serving, stop_service
 from tests.service.speaking import job_of, planner, service_of
 from tests.spark.fake_service import certificate_for
 
@@ -50,14 +48,9 @@ Start = Callable[..., Server]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts servers of fair sharing with the given settings."""
+    """Starts servers, which stop after the test."""
     with contextlib.ExitStack() as stack:
-
-        def begin(sharing: Sharing | None = None, **settings: object) -> Server:
-            config = ServerConfig(**settings)  # type: ignore[arg-type]
-            return stack.enter_context(serving(lambda: Server(service_of(sharing=sharing), config)))
-
-        yield begin
+        yield lambda *given, **settings: stack.enter_context(serving(*given, **settings))
 
 
 def _simulated(application: str = "simulated") -> SimulatedClient:
@@ -70,28 +63,15 @@ def _simulated(application: str = "simulated") -> SimulatedClient:
     return SimulatedClient(sequence, task_times(trace), 4, application, is_open=True)
 
 
-def _hello(application: str = "app") -> Hello:
-    return Hello(protocol=2, application_id=application, nonce=new_nonce())
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until_s, "waited for a minute"
-        time.sleep(0.01)
-
-
 def _last_words(client: Client) -> Error:
-    reply = client.receive()
-    assert isinstance(reply, Error)
+    reply = refused(client)
     with pytest.raises(ConnectionError):
         client.receive()
     return reply
 
 
-def _assert_serves(server: Server, application: str = "bystander") -> None:
-    with Client("127.0.0.1", server.port) as client:
-        client.greet(_hello(application))
+def _assert_serves(server: Server) -> None:
+    with connected(server, "bystander") as client:
         assert client.ask(Ping(seq=1)) == Pong(seq=1)
 
 
@@ -101,7 +81,7 @@ def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
     with Client("127.0.0.1", server.port) as client:
         client.play(simulated)
     assert len(simulated.tasks) == simulated.sequence.num_tasks
-    _wait(lambda: server.num_connections == 0)
+    wait_until(lambda: server.num_connections == 0)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +99,7 @@ def test_nonsense_gets_one_clear_error_and_disturbs_no_other_client(
     start: Start, data: bytes, code: str
 ) -> None:
     server = start()
-    with Client("127.0.0.1", server.port) as bystander:
-        bystander.greet(_hello("bystander"))
+    with connected(server, "bystander") as bystander:
         with Client("127.0.0.1", server.port) as client:
             client.socket.sendall(data)
             assert _last_words(client).code == code
@@ -136,10 +115,8 @@ def test_a_client_that_says_nothing_is_dropped(start: Start) -> None:
 
 
 def test_orders_that_another_application_caused_are_not_taken_for_a_reply(start: Start) -> None:
-    port = start(Sharing(num_cores=4)).port
-    with Client("127.0.0.1", port) as client, Client("127.0.0.1", port) as other:
-        client.greet(_hello("client"))
-        other.greet(_hello("other"))
+    server = start(service_of(sharing=Sharing(num_cores=4)))
+    with connected(server, "client") as client, connected(server, "other") as other:
         jobs = (job_of("a", (8, ())),)
         assert client.orders(StateMessage(seq=1, clock_ms=0, cores=4, jobs=jobs)).executors == 4
         assert other.orders(StateMessage(seq=1, clock_ms=0, cores=0, jobs=jobs)).executors == 2
@@ -150,12 +127,12 @@ def test_orders_that_another_application_caused_are_not_taken_for_a_reply(start:
 def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None:
     server = start(secret=_SECRET)
     with (
-        Client("127.0.0.1", server.port) as client,
         pytest.raises(ProtocolError, match="the proof is wrong"),
+        connected(server, secret=b"another secret...."),
     ):
-        client.greet(_hello(), b"another secret....")
+        pass
     with Client("127.0.0.1", server.port) as client:
-        assert client.greet(_hello(), _SECRET).policy == "fair"
+        assert client.greet(hello(), _SECRET).policy == "fair"
 
 
 def test_a_client_leaves_a_service_that_does_not_know_the_secret() -> None:
@@ -170,13 +147,12 @@ def test_a_client_leaves_a_service_that_does_not_know_the_secret() -> None:
             welcome = f'{{"type":"welcome","protocol":2,"session":"s","policy":"p","mac":{mac}}}'
             service.sendall(frame(welcome.encode()))
             with pytest.raises(ProtocolError, match="the service does not know the secret"):
-                client.greet(_hello(), _SECRET)
+                client.greet(hello(), _SECRET)
 
 
 def test_a_client_that_does_not_read_is_dropped_and_disturbs_no_other_client(start: Start) -> None:
     server = start(max_waiting_bytes=50_000, write_timeout_s=0.5)
-    with Client("127.0.0.1", server.port) as client:
-        client.greet(_hello())
+    with connected(server) as client:
         client.socket.settimeout(120)
         (connection,) = server._connections
         # The kernel would keep megabytes of answers.
@@ -187,22 +163,19 @@ def test_a_client_that_does_not_read_is_dropped_and_disturbs_no_other_client(sta
         with pytest.raises(ConnectionError):
             _send_often(client, flood)
         _assert_serves(server)
-        _wait(lambda: "app" not in server.service.sessions)
+        wait_until(lambda: "app" not in server.service.sessions)
 
 
 def test_of_two_clients_with_one_application_id_the_newer_wins(start: Start) -> None:
     server = start()
-    with Client("127.0.0.1", server.port) as older, Client("127.0.0.1", server.port) as newer:
-        older.greet(_hello())
-        newer.greet(_hello())
+    with connected(server) as older, connected(server) as newer:
         assert _last_words(older).code == "replaced"
         assert newer.ask(Ping(seq=1)) == Pong(seq=1)
 
 
 def test_one_client_too_many_is_refused_as_busy(start: Start) -> None:
     server = start(max_connections=1)
-    with Client("127.0.0.1", server.port) as first:
-        first.greet(_hello())
+    with connected(server) as first:
         with Client("127.0.0.1", server.port) as second:
             assert _last_words(second).code == "busy"
         assert first.ask(Ping(seq=1)) == Pong(seq=1)
@@ -224,12 +197,12 @@ def _send_often(client: Client, data: bytes) -> None:
 @pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_dropped_connections_leave_nothing_behind(start: Start, count: int) -> None:
     server = start()
-    hello = b'{"type":"hello","protocol":2,"application_id":"a","nonce":"0123456789abcdef"}'
+    greeting = frame(encode(hello()))
     for number in range(count):
         with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
-            connection.sendall((b"", b"\x00\x00\x00", frame(hello))[number % 3])
-    _wait(lambda: _serves(server))  # those that were dropped may still wait in line
-    _wait(lambda: server.num_connections == 0)
+            connection.sendall((b"", b"\x00\x00\x00", greeting)[number % 3])
+    wait_until(lambda: _serves(server))  # those that were dropped may still wait in line
+    wait_until(lambda: server.num_connections == 0)
     assert server.service.sessions == {}
     assert server.service.mirrors == {}
 
@@ -237,7 +210,7 @@ def test_dropped_connections_leave_nothing_behind(start: Start, count: int) -> N
 def test_a_restarted_service_gets_the_whole_state_and_every_job_ends() -> None:
     service = service_of()
     simulated = _simulated()
-    with serving(lambda: Server(service, ServerConfig())) as server:
+    with serving(service) as server:
         port = server.port
         client = Client("127.0.0.1", port)
         client.greet(simulated.hello())
@@ -249,10 +222,7 @@ def test_a_restarted_service_gets_the_whole_state_and_every_job_ends() -> None:
         lost = simulated.next_message()  # happened while the service was away
         assert lost is not None
     assert _last_words(client).code == "closing"
-    with (
-        serving(lambda: Server(service, ServerConfig(port=port))),
-        Client("127.0.0.1", port) as client,
-    ):
+    with serving(service, port=port), Client("127.0.0.1", port) as client:
         client.greet(simulated.hello())
         reply = client.ask(lost)
         assert isinstance(reply, Error)
@@ -281,10 +251,8 @@ def test_clients_at_once_do_not_disturb_each_other(start: Start) -> None:
 def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path) -> None:
     cert, key = certificate_for("IP:127.0.0.1", tmp_path / "tls")
     server = start(tls_cert=cert, tls_key=key, secret=_SECRET)
-    with Client(
-        "127.0.0.1", server.port, tls=ssl.create_default_context(cafile=str(cert))
-    ) as client:
-        client.greet(_hello(), _SECRET)
+    tls = ssl.create_default_context(cafile=str(cert))
+    with connected(server, secret=_SECRET, tls=tls) as client:
         simulated = _simulated()
         assert isinstance(client.ask(simulated.state()), OrdersMessage)
     with pytest.raises(ConfigError, match="not a certificate and its key"):

@@ -64,16 +64,6 @@ def test_requests_double_while_tasks_wait_and_stop_at_what_is_needed() -> None:
     assert _held_s(trace) == 1 * 109 + 2 * 108 + 4 * 107 + 8 * 106 + 5 * 105
 
 
-def test_the_maximum_bounds_the_requests() -> None:
-    trace = _run([_job(0, tasks=20, task_s=100)], _config(3))
-    assert _starts_s(trace)[:4] == [6.0, 7.0, 7.0, 106.0]
-
-
-def test_further_requests_follow_the_sustained_time_out() -> None:
-    config = _config(64, backlog_ms=2_000, sustained_backlog_ms=500, start_ms=1_000)
-    assert _starts_s(_run([_job(0, tasks=4, task_s=10)], config)) == [3.0, 3.5, 3.5, 4.0]
-
-
 def test_idle_executors_are_removed_after_the_time_out() -> None:
     # The second core is idle from 0 and removed at 60, the first is idle from 1 and removed at 61.
     # The second job waits for 1 s, and for the start of an executor from 201 to 206.
@@ -81,13 +71,6 @@ def test_idle_executors_are_removed_after_the_time_out() -> None:
     trace = _run(jobs, _config(2, initial_cores=2))
     assert _starts_s(trace) == [0.0, 206.0]
     assert _held_s(trace) == 60 + 61 + 6
-
-
-def test_the_minimum_stays_up() -> None:
-    jobs = [_job(0, tasks=1, task_s=1), _job(200, tasks=1, task_s=1)]
-    trace = _run(jobs, _config(2, min_cores=1, initial_cores=2))
-    assert _starts_s(trace) == [0.0, 200.0]
-    assert _held_s(trace) == 60 + 201
 
 
 def test_an_executor_with_a_busy_core_is_not_removed_and_a_request_is_cancelled() -> None:

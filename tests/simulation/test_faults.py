@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import asdict
 
 import numpy as np
@@ -25,8 +24,7 @@ from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
-from tests.oracle.cores_runs import config_of, job_spec, policy_of, sequence_of, starts
-from tests.oracle.spark_world import random_set
+from tests.oracle.cores_runs import config_of, job_spec
 
 _FIFO = OrderPolicy("fifo", OrderKind.FIFO, plan_tables())
 
@@ -62,13 +60,6 @@ def test_a_failed_attempt_costs_its_time_and_the_task_starts_again_at_once() -> 
     assert often.completion_ms.tolist() == [78 + 70 + 81 + 100]
     never = _run(1, [100], Faults(failure_rate=1.0, max_failures=1), seed=2)
     assert never.completion_ms.tolist() == [100]
-
-
-def test_a_retry_goes_before_the_tasks_that_have_not_started() -> None:
-    # Every task fails once. The core of a failure is offered before the retry is known. So task 1
-    # follows the failure of task 0; then the retries go before task 2.
-    trace = _run(1, [100, 100, 100], Faults(failure_rate=1.0, max_failures=2), seed=2)
-    assert [task for task, *_ in _events(trace)] == [0, 1, 0, 1, 2, 2]
 
 
 def test_a_spark_job_whose_task_failed_keeps_its_place() -> None:
@@ -142,12 +133,6 @@ def test_the_virtual_run_has_no_more_cores_than_there_were() -> None:
     assert num_losses > 2
 
 
-def test_jobs_wait_while_every_executor_is_lost() -> None:
-    faults = Faults(lost_per_hour=36_000, executor_cores=2, restart_s=0.05)
-    trace = _run(2, [100, 100], faults, seed=1230)
-    assert trace.completion_ms.tolist() == [47 + 50 + 100]
-
-
 _SPECULATION = Faults(
     straggler_share=0.25,
     straggler_factor=10,
@@ -207,27 +192,6 @@ def test_a_task_whose_two_attempts_run_does_not_fail_more_often_than_allowed() -
         assert most_failures <= 1
         num_copies += int(simulator.future.faults.num_copies[0])
     assert num_copies > 20
-
-
-def test_a_stage_of_one_task_has_no_copies() -> None:
-    assert _run(2, [100], _SPECULATION, seed=1).num_tasks == 1
-
-
-def test_rates_of_zero_change_nothing() -> None:
-    zero = Faults(speculation=False)
-    for seed in range(40):
-        drawn = random_set(random.Random(seed))
-        policy = policy_of("fair-pools", drawn.jobs, drawn.pools)
-        config = config_of(drawn.cores)
-        sequence = sequence_of(drawn.jobs)
-        plain = simulate(sequence, policy, config, 1, record=True)
-        config = config.model_copy(update={"faults": zero})
-        trace = simulate(sequence, policy, config, 1, record=True)
-        assert trace.tasks is not None
-        assert plain.tasks is not None
-        np.testing.assert_array_equal(trace.tasks, plain.tasks)
-        assert trace.clock_ms == plain.clock_ms
-        assert starts(trace) == starts(plain)
 
 
 def _toy(faults: str, cores: int = 5) -> tuple[JobSequence, SimulationConfig]:

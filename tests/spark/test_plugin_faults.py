@@ -26,6 +26,7 @@ from tests.spark.fake_service import (
     welcome,
 )
 from tests.spark.machine import Application, Machine
+from tests.spark.proofs import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -191,7 +192,7 @@ def _expected(divisor: int) -> list[tuple[int, int]]:
 
 def test_without_a_service_spark_says_so_once(machine: Machine) -> None:
     before = len(machine.said())
-    port = _free_port()
+    port = free_port()
     with machine.context(port, spark_parcae_orderTtlMs=500) as application:
         wait_until(lambda: "Spark schedules by itself" in machine.said()[before:])
         application.run()
@@ -207,11 +208,6 @@ def _hang_up(port: int, times: int) -> None:
         for _ in range(times):
             connection, _address = listener.accept()
             connection.close()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_a_context_can_be_stopped_while_it_connects(machine: Machine) -> None:

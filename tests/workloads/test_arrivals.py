@@ -53,11 +53,6 @@ def test_other_text_is_refused_with_examples(text: str) -> None:
         ArrivalProcess.parse(text)
 
 
-def test_a_batch_arrives_at_once() -> None:
-    sequence = draw_sequence(_WORKLOAD, "batch", 5, 10, RandomStreams(1))
-    assert sequence.arrival_ms.tolist() == [0] * 5
-
-
 @pytest.mark.parametrize(
     ("arrivals", "num_jobs", "jobs_a_time"), [("poisson:25s", 20_001, 1), ("bursts:25s", 50_001, 5)]
 )

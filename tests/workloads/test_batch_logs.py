@@ -9,7 +9,7 @@ import pytest
 
 from parcae.base.errors import ConfigError, FormatError
 from parcae.rigid.logs import FIELDS, read_log
-from tests.conftest import shared_case, shared_data
+from tests.conftest import shared_data
 
 _HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"
 
@@ -384,17 +384,3 @@ def test_partitions_are_named_by_the_header(tmp_path: Path) -> None:
     assert read_log(path).jobs.partitions.tolist() == [0, 1, 0, 1]
     with pytest.raises(ConfigError, match="no partition 'fat'; known are gpu, batch"):
         read_log(path, partitions=["fat"])
-
-
-def test_the_cases_of_wide_logs_and_of_sacct() -> None:
-    plain = read_log(shared_case("08-swf-with-more-columns/plain.swf")).jobs
-    for name, capacity in (("with-hosts", 16), ("with-names", 8)):
-        jobs = read_log(shared_case(f"08-swf-with-more-columns/{name}.swf")).jobs
-        assert jobs.capacity.tolist() == [capacity]
-        for column in ("arrival", "duration", "estimate", "demand", "waits"):
-            assert getattr(jobs, column).tolist() == getattr(plain, column).tolist()
-    jobs = read_log(shared_case("10-sacct/sacct.txt")).jobs
-    assert jobs.ids.tolist() == [101, 102, 103, 105]
-    assert jobs.arrival.tolist() == [0, 60, 120, 240]
-    assert jobs.duration.tolist() == [600, 90_000, 40, 60]
-    assert jobs.estimate.tolist() == [3_600, 86_400, 40, 1_800]

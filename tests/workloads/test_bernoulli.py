@@ -8,7 +8,6 @@ from parcae.rigid.bernoulli import (
     CODE,
     PAPER,
     draw_bernoulli,
-    job_mix,
     load_of_rate,
     parse_load,
     rate_of_load,
@@ -67,14 +66,6 @@ def test_three_resources_have_one_dominant_demand() -> None:
     assert is_dominant.sum(axis=0).min() > 60
 
 
-def test_one_seed_draws_one_sequence() -> None:
-    first, again = (draw_bernoulli(CODE, 0.5, 100, (10, 10), _rng()) for _ in range(2))
-    assert (first.arrival.tolist(), first.demand.tolist()) == (
-        again.arrival.tolist(),
-        again.demand.tolist(),
-    )
-
-
 def test_a_load_is_read_as_a_number_a_percentage_or_a_rate() -> None:
     assert (parse_load("1.3"), parse_load("130%"), parse_load("rate:0.7")) == (
         pytest.approx(1.3 / 1.845),
@@ -125,9 +116,3 @@ def test_a_cluster_too_small_for_the_mix_is_refused() -> None:
 def test_draws_that_cannot_be_are_refused(rate: float, window: int) -> None:
     with pytest.raises(ConfigError, match="and at least one step"):
         draw_bernoulli(CODE, rate, window, (10, 10), _rng())
-
-
-def test_a_mix_is_found_by_its_name() -> None:
-    assert job_mix("paper") is PAPER
-    with pytest.raises(ConfigError, match="did you mean 'paper'"):
-        job_mix("papr")

@@ -71,14 +71,6 @@ def test_a_small_file_that_unpacks_to_much_is_refused(
         read_spark_event_logs([tmp_path / "log"])
 
 
-@pytest.mark.slow
-def test_three_gigabytes_of_blank_lines_end_soon(tmp_path: Path) -> None:
-    _followed_by(small_log(), tmp_path / "log", b"\n" * BYTES_PER_MIB, 3_000)
-    assert (tmp_path / "log").stat().st_size < BYTES_PER_MIB
-    with _within_a_minute(), pytest.raises(FormatError, match="unpacks to more than"):
-        read_spark_event_logs([tmp_path / "log"])
-
-
 def test_a_file_of_bad_lines_is_not_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,14 +115,6 @@ def test_runs_of_one_job_merge_with_their_number_as_weight(tmp_path: Path) -> No
     assert _waves(kept) == [[50], [50, 50], [50, 50, 50]]
 
 
-def test_recorded_runs_keep_their_arrivals(tmp_path: Path) -> None:
-    workload = _read(tmp_path, small_log(runs=3, gap=700), recorded=True)
-    assert [job.arrival_ms for job in workload.jobs] == [0, 700, 1400]
-    assert [job.name for job in workload.jobs] == ["report"] * 3
-    assert workload.weights is None
-    assert workload.is_recorded
-
-
 @pytest.mark.parametrize(("gap", "is_alone"), [(700, True), (60, False)])
 def test_logs_in_which_jobs_ran_one_at_a_time_say_so(
     gap: int, is_alone: bool, tmp_path: Path
