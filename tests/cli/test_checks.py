@@ -70,6 +70,10 @@ def test_an_option_without_an_effect_is_refused(command: str, words: str, tmp_pa
     assert done.stderr.count("\n") == 1
 
 
+def test_an_option_of_several_worlds_without_its_value_is_refused_by_that(tmp_path: Path) -> None:
+    refused("parcae compare toy --json", tmp_path, "'--json' requires an argument")
+
+
 @pytest.mark.parametrize("study", ["deeprm-fig4", "a2c-table1"])
 def test_a_recipe_that_a_study_does_not_know_is_refused_first(study: str, tmp_path: Path) -> None:
     done = run(f"parcae reproduce {study} --recipe steps", tmp_path)

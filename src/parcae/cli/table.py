@@ -120,7 +120,9 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            option = getattr(error, "option_name", None)
+            # An option without its value has an `option_name`, too, but no `possibilities`.
+            is_unknown = hasattr(error, "possibilities")
+            option = getattr(error, "option_name", None) if is_unknown else None
             for world in self._worlds_with(option, ctx) if option else ():
                 raise ConfigError(
                     f"{option} has no effect here: it applies only with --world {world}; leave it "
