@@ -17,7 +17,7 @@ _SOURCE = REPOSITORY / "src"
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 #: A function with one of these is called by whoever reads the decorator.
 _REGISTERING = re.compile(
-    r"command|callback|overload|register|field_validator|model_validator|CFUNCTYPE|setter|\.of\("
+    r"command|callback|overload|register|lower_|field_validator|model_validator|CFUNCTYPE|setter|\.of\("
 )
 #: What users' own programs call.
 _CALLED_FROM_OUTSIDE = {

@@ -25,7 +25,7 @@ _PACKAGE = __name__.partition(".")[0]
 _INDEX = ir.IntType(32)
 
 
-class Table(types.NamedTuple):  # type: ignore[misc,name-defined]
+class TableType(types.NamedTuple):  # type: ignore[misc,name-defined]
     """The type of a named tuple of Parcae that contains arrays."""
 
     def __init__(self, kinds: tuple[Any, ...], owner: type) -> None:
@@ -38,7 +38,7 @@ class Table(types.NamedTuple):  # type: ignore[misc,name-defined]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process has another hash.
-        return Table, (self.types, self.instance_class)
+        return TableType, (self.types, self.instance_class)
 
     @property
     def mangling_args(self) -> tuple[str, tuple[()]]:
@@ -52,9 +52,9 @@ def _from_types(cls: Any, kinds: Any, pyclass: type | None = None) -> Any:
     if (
         pyclass is not None
         and pyclass.__module__.partition(".")[0] == _PACKAGE
-        and any(isinstance(kind, (types.Array, Table)) for kind in found.types)
+        and any(isinstance(kind, (types.Array, TableType)) for kind in found.types)
     ):
-        return Table(tuple(found.types), pyclass)
+        return TableType(tuple(found.types), pyclass)
     return found
 
 
@@ -62,11 +62,11 @@ _plain_from_types = BaseTuple.from_types.__func__
 BaseTuple.from_types = classmethod(_from_types)
 
 
-@models.register_default(Table)
+@models.register_default(TableType)
 class _TableModel(models.DataModel):  # type: ignore[misc]
     """A pointer to a structure of the fields; as a result of a function, the structure itself."""
 
-    def __init__(self, manager: Any, kind: Table) -> None:
+    def __init__(self, manager: Any, kind: TableType) -> None:
         super().__init__(manager, kind)
         self._members = [manager.lookup(field) for field in kind.types]
         self._structure = ir.LiteralStructType(
@@ -160,14 +160,14 @@ def mark_tables(context: Any, builder: Any, callee: Any, kinds: Any) -> None:
     )
     place = len(call.args) - len(context.get_arg_packer(kinds).argument_types)
     for kind in kinds:
-        if isinstance(kind, Table):
+        if isinstance(kind, TableType):
             attributes = call.arg_attributes.setdefault(place, ir.values.ArgumentAttributes())
             context.data_model_manager.lookup(kind).mark(attributes)
         place += len(context.get_arg_packer([kind]).argument_types)
 
 
 def _make_tuple(context: Any, builder: Any, kind: Any, values: Any) -> Any:
-    if isinstance(kind, Table):
+    if isinstance(kind, TableType):
         return context.data_model_manager.lookup(kind).make(context, builder, values)
     return _plain_make_tuple(context, builder, kind, values)
 
@@ -176,13 +176,13 @@ _plain_make_tuple = BaseContext.make_tuple
 BaseContext.make_tuple = _make_tuple
 
 
-@imputils.lower_getattr_generic(Table)  # type: ignore[untyped-decorator]
-def _getattr(context: Any, builder: Any, kind: Table, value: Any, name: str) -> Any:
+@imputils.lower_getattr_generic(TableType)  # type: ignore[untyped-decorator]
+def _getattr(context: Any, builder: Any, kind: TableType, value: Any, name: str) -> Any:
     model = context.data_model_manager.lookup(kind)
     return model.read(builder, value, kind.fields.index(name))
 
 
-@imputils.lower_builtin("static_getitem", Table, types.IntegerLiteral)  # type: ignore[untyped-decorator]
+@imputils.lower_builtin("static_getitem", TableType, types.IntegerLiteral)  # type: ignore[untyped-decorator]
 def _getitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     kind, index = sig.args
     model = context.data_model_manager.lookup(kind)
