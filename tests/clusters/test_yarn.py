@@ -16,65 +16,31 @@ from typer.testing import CliRunner
 from parcae.base.texts import __version__
 from parcae.cli.main import app
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.workloads.recorded_run import JobOutcome, RecordedRun
-from parcae.workloads.spark_log.event_log import read_runs, read_spark_event_logs
+from parcae.workloads.recorded_run import JobOutcome
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.synthetic import toy_workload
-from tests.clusters.yarn import Run, Yarn
+from tests.clusters.run import COME_AND_GO, NAMES, ON, is_short_first
+from tests.clusters.yarn import Yarn
 from tests.spark.test_maven import deployed
 
 pytestmark = pytest.mark.clusters
-_ON = "parcae: on, account by what is learned"
-#: The names of the application's jobs, in both deploy modes.
-_LINES = Path(__file__).with_name("app.py").read_text().splitlines()
-_NAMES = {"long", "short"} | {
-    f"{what} at app.py:{number}"
-    for number, line in enumerate(_LINES, start=1)
-    for what in ("sum", "collect")
-    if f".{what}()" in line and "sums" not in line
-}
-
-
-def _is_right(run: Run, user: str = "etl") -> None:
-    """Whether all jobs of an application gave what they must, and the plugin stayed on."""
-    result = run.result
-    assert (result["sum"], result["long"], result["short"]) == (28, 780, 6)
-    assert result["sql"] == [1] * 90
-    assert result["user"] == user
-    assert "parcae: off" not in "".join(run.drivers())
-
-
-def _logged(run: Run, user: str = "etl", queue: str = "default") -> RecordedRun:
-    """The application's event logs, whose names, people, queue and work must be right."""
-    logged = read_spark_run([run.events])
-    done = [job for job in logged.jobs if job.outcome is JobOutcome.COMPLETED]
-    assert {job.name for job in done} == _NAMES
-    assert {(job.user, job.queue) for job in logged.jobs} == {(user, queue)}
-    # 8, 40 and 4 tasks of 0.4 s.
-    assert sum(one.task_ms for one in read_runs([run.events]).runs) >= 52 * 400
-    return logged
-
-
-def _is_short_first(logged: RecordedRun) -> bool:
-    """Whether the short job, which was submitted later, ended before the long one."""
-    ended = {job.name: job.completion_ms for job in logged.jobs}
-    return ended["short"] < ended["long"]
 
 
 def test_client_mode_with_a_policy_of_its_own_logs(yarn: Yarn, tmp_path: Path) -> None:
     with yarn.submit(tmp_path / "first") as run:
         run.finish()
-    assert _ON in run.drivers()[0]
-    _is_right(run)
-    assert _is_short_first(_logged(run))
+    assert ON in run.drivers()[0]
+    run.check("etl")
+    assert is_short_first(run.logged("etl", "default"))
     workload, _ = read_spark_event_logs([run.events])
     policy = tmp_path / "policy.json"
     write_policy(export_policy("srpt", workload), policy)
     with yarn.submit(tmp_path / "second", policy=policy) as run:
         run.finish()
-    assert f"parcae: on, srpt by {policy}, which knows {len(_NAMES)} jobs" in run.drivers()[0]
-    _is_right(run)
-    assert _is_short_first(_logged(run))
+    assert f"parcae: on, srpt by {policy}, which knows {len(NAMES)} jobs" in run.drivers()[0]
+    run.check("etl")
+    assert is_short_first(run.logged("etl", "default"))
     # The driver in a container reads the same policy, and knows the jobs by the same names.
     trace = tmp_path / "trace"
     with yarn.submit(
@@ -82,10 +48,10 @@ def test_client_mode_with_a_policy_of_its_own_logs(yarn: Yarn, tmp_path: Path) -
     ) as run:
         run.finish()
     assert "parcae: on, srpt by parcae-policy.json, which knows 4 jobs" in run.drivers()[0]
-    _is_right(run)
-    assert _is_short_first(_logged(run))
+    run.check("etl")
+    assert is_short_first(run.logged("etl", "default"))
     known = [job for line in trace.read_text().splitlines() for job in json.loads(line)["jobs"]]
-    assert {job["name"] for job in known if job["known"] == "policy"} == _NAMES
+    assert {job["name"] for job in known if job["known"] == "policy"} == NAMES
 
 
 def test_cluster_mode_beside_the_users_own_jars_and_files(yarn: Yarn, tmp_path: Path) -> None:
@@ -97,10 +63,10 @@ def test_cluster_mode_beside_the_users_own_jars_and_files(yarn: Yarn, tmp_path: 
     own_options = ("--jars", str(jar), "--files", str(own))
     with yarn.submit(tmp_path / "run", *own_options, cluster=True) as run:
         run.finish()
-    assert _ON in run.drivers()[0]
-    _is_right(run)
+    assert ON in run.drivers()[0]
+    run.check("etl")
     assert (run.result["own file"], run.result["own jar"]) == ("mine", True)
-    assert _is_short_first(_logged(run))
+    assert is_short_first(run.logged("etl", "default"))
 
 
 def test_stock_commands_with_the_printed_settings_or_an_artifact(
@@ -116,7 +82,7 @@ def test_stock_commands_with_the_printed_settings_or_an_artifact(
     with yarn.submit(tmp_path / "pasted", *pasted, cluster=True, is_stock=True) as run:
         run.finish()
     assert "parcae: on, srpt by parcae-policy.json" in run.drivers()[0]
-    _is_right(run)
+    run.check("etl")
     deployed(tmp_path, yarn.spark.scala, "-DskipTests")
     options = (
         *("--repositories", (tmp_path / "repository").as_uri()),
@@ -126,8 +92,8 @@ def test_stock_commands_with_the_printed_settings_or_an_artifact(
     )
     with yarn.submit(tmp_path / "fetched", *options, cluster=True, is_stock=True) as run:
         run.finish()
-    assert _ON in run.drivers()[0]
-    _is_right(run)
+    assert ON in run.drivers()[0]
+    run.check("etl")
 
 
 def test_an_executor_that_is_killed(yarn: Yarn, tmp_path: Path) -> None:
@@ -139,8 +105,8 @@ def test_an_executor_that_is_killed(yarn: Yarn, tmp_path: Path) -> None:
         run.wait_for(" with ID 3,")  # the one that takes its place
         goes_on.unlink()
         run.finish()
-    _is_right(run)
-    logged = _logged(run)
+    run.check("etl")
+    logged = run.logged("etl", "default")
     assert (logged.num_cores, logged.cores_at_once) == (6, 4)
     workload, report = read_spark_event_logs([run.events])
     assert workload.faults.num_lost_executors == 1
@@ -153,13 +119,13 @@ def test_a_second_attempt_of_the_application_master_is_on_again(yarn: Yarn, tmp_
         run.wait_for_start()
         time.sleep(1.5)  # both jobs run
         run.kill("deploy.yarn.ApplicationMaster")
-        run.wait_for(_ON, attempt=1)
+        run.wait_for(ON, attempt=1)
         run.finish()
     first, second = run.drivers()
-    assert _ON in first
-    assert _ON in second
-    _is_right(run)
-    logged = _logged(run)
+    assert ON in first
+    assert ON in second
+    run.check("etl")
+    logged = run.logged("etl", "default")
     assert len(logged.applications) == 2
     assert logged.cores_at_once == 4
     assert any(job.outcome is JobOutcome.UNFINISHED for job in logged.jobs)
@@ -194,9 +160,9 @@ def test_two_people_in_two_queues_at_once(yarn: Yarn, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     for user, run in runs.items():
-        assert _ON in run.drivers()[0]
-        _is_right(run, user)
-        assert _is_short_first(_logged(run, user, people[user]))
+        assert ON in run.drivers()[0]
+        run.check(user)
+        assert is_short_first(run.logged(user, people[user]))
         shutil.copytree(run.events, shared / user)
     workload, report = read_spark_event_logs([shared], recorded=True)
     assert {job.user for job in workload.jobs} == set(people)
@@ -207,18 +173,10 @@ def test_two_people_in_two_queues_at_once(yarn: Yarn, tmp_path: Path) -> None:
 
 
 def test_executors_that_come_and_go(yarn: Yarn, tmp_path: Path) -> None:
-    settings = {
-        "spark_dynamicAllocation_enabled": "true",
-        "spark_dynamicAllocation_shuffleTracking_enabled": "true",
-        "spark_dynamicAllocation_shuffleTracking_timeout": "1s",
-        "spark_dynamicAllocation_executorIdleTimeout": "1s",
-        "spark_dynamicAllocation_maxExecutors": 2,
-        "spark_executor_instances": 0,
-    }
-    with yarn.submit(tmp_path, cluster=True, pause_s=5.0, **settings) as run:
+    with yarn.submit(tmp_path, cluster=True, pause_s=5.0, **COME_AND_GO) as run:
         run.finish()
-    _is_right(run)
-    logged = _logged(run)
+    run.check("etl")
+    logged = run.logged("etl", "default")
     assert logged.num_cores > logged.cores_at_once == 4
 
 
@@ -228,12 +186,12 @@ def test_the_control_file_switches_a_running_application(yarn: Yarn, tmp_path: P
     goes_on.touch()
     settings = {"spark_parcae_control": control.as_uri(), "spark_parcae_controlMs": 500}
     with yarn.submit(tmp_path, cluster=True, **settings) as run:
-        run.wait_for(_ON)
+        run.wait_for(ON)
         run.wait_for_start()
         for mode in ("off", "observe", "on"):
             control.write_text(json.dumps({"mode": mode}))
             run.wait_for(f"parcae: the mode is {mode} by {control.as_uri()}")
         goes_on.unlink()
         run.finish()
-    _is_right(run)
+    run.check("etl")
     assert run.result["rounds"] >= 1

@@ -15,15 +15,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from parcae.base.errors import ConfigError
 from parcae.base.files import user_caches
 from parcae.spark.home import SparkHome, find_java
+from tests.clusters.run import SMALL, Run, command, running, settings
 from tests.spark.java import maven
 
 HADOOP = "3.5.0"
@@ -32,7 +33,6 @@ MEMORY_MIB = 5120
 CORES = 4
 _HERE = "127.0.0.1"
 _START_S = 120.0
-_LIMIT_S = 300.0
 _SERVER = "org.apache.hadoop.yarn.server"
 # Without the time line's service, the NodeManager lacks a class.
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -45,7 +45,6 @@ log4j.appender.A=org.apache.log4j.ConsoleAppender
 log4j.appender.A.layout=org.apache.log4j.PatternLayout
 log4j.appender.A.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
 """
-_SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def hadoop_class_path() -> str:
@@ -99,52 +98,27 @@ def _processes(*texts: str) -> list[int]:
 
 
 @dataclass(eq=False)
-class Run:
-    """An application: what `parcae spark submit` and the driver said, and where its log is."""
+class YarnRun(Run):
+    """An application on YARN."""
 
     yarn: Yarn
-    folder: Path
-    process: subprocess.Popen[str]
-    is_cluster: bool
     application: str = ""
-    said: list[str] = field(default_factory=list)
-
-    @property
-    def result(self) -> dict[str, Any]:
-        """What the application found."""
-        found: dict[str, Any] = json.loads((self.folder / "result").read_text())
-        return found
-
-    @property
-    def events(self) -> Path:
-        """The folder of its event logs."""
-        return self.folder / "events"
 
     def submitted(self) -> str:
-        """What `parcae spark submit` said so far; it notes the application's number."""
-        text = (self.folder / "submit.log").read_text(errors="replace")
+        """What the command said so far; this notes the application's number."""
+        text = super().submitted()
         if number := re.search(r"application_[0-9]+_[0-9]+", text):
             self.application = number[0]
         return text
 
-    def drivers(self) -> list[str]:
+    def on_cluster(self) -> list[str]:
         """What the driver of every attempt said so far."""
-        text = self.submitted()
-        if not self.is_cluster:
-            return [text]
+        self.submitted()
         masters = self.yarn.home.glob(f"nm*/logs/{self.application}/container_*_000001")
         in_order = sorted(masters, key=lambda path: path.name)
         return [
             "".join(p.read_text(errors="replace") for p in one.glob("std*")) for one in in_order
         ]
-
-    def wait_for(self, text: str, attempt: int = 0) -> None:
-        """Wait until a driver has said something."""
-        self.yarn.wait(lambda: text in "".join(self.drivers()[attempt:]), text, self)
-
-    def wait_for_start(self) -> None:
-        """Wait until the first jobs have run."""
-        self.yarn.wait(lambda: (self.folder / "result.started").exists(), "its jobs", self)
 
     def kill(self, what: str) -> None:
         """Kill one Java process of the application."""
@@ -152,20 +126,6 @@ class Run:
         pids = _processes(str(self.yarn.home), self.application, what)
         assert pids, f"no {what} of {self.application} runs"
         os.kill(pids[0], signal.SIGKILL)
-
-    def finish(self) -> Run:
-        """Wait for the end; the application must have succeeded."""
-        try:
-            code = self.process.wait(_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = None
-        assert code == 0, self.explained(f"ended with {code}")
-        return self
-
-    def explained(self, what: str) -> str:
-        """A fault with the last lines of the logs."""
-        return f"{what}: {self.submitted()[-3000:]}\n{''.join(self.drivers())[-6000:]}"
 
 
 @dataclass(eq=False)
@@ -182,36 +142,19 @@ class Yarn:
         """HADOOP_CONF_DIR."""
         return self.home / "conf"
 
-    def wait(self, is_there: Any, what: str, run: Run) -> None:
-        """Wait until something is there."""
-        end = time.monotonic() + _LIMIT_S
-        while not is_there():
-            if time.monotonic() > end or run.process.poll() is not None:
-                raise AssertionError(run.explained(f"waits for {what}"))
-            time.sleep(0.1)
-
     def settings(self, folder: Path) -> dict[str, object]:
         """Settings of small applications."""
         of_both = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _HERE}
         names = ("spark.yarn.appMasterEnv", "spark.executorEnv")
         return {
+            **settings(folder),
             **{f"{name}.{key}": value for name in names for key, value in of_both.items()},
             "spark.yarn.jars": f"local:{self.spark.jars}/*",
             "spark.yarn.stagingDir": f"file://{self.home}/staging",
-            "spark.driver.extraJavaOptions": _SMALL,
-            "spark.executor.extraJavaOptions": _SMALL,
-            "spark.yarn.am.extraJavaOptions": _SMALL,
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "512m",
-            "spark.executor.memory": "512m",
+            "spark.yarn.am.extraJavaOptions": SMALL,
             "spark.yarn.am.memory": "512m",
-            "spark.executor.instances": 2,
-            "spark.executor.cores": 2,
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": f"file://{folder}/events",
         }
 
-    @contextmanager
     def submit(
         self,
         folder: Path,
@@ -221,26 +164,16 @@ class Yarn:
         user: str = "etl",
         pause_s: float = 0.0,
         is_stock: bool = False,
-        **settings: object,
-    ) -> Iterator[Run]:
+        **more: object,
+    ) -> AbstractContextManager[YarnRun]:
         """Submit the application by `parcae spark submit`, or by Spark's own command.
 
         Example: `spark_yarn_queue="etl"` is the setting spark.yarn.queue.
         """
-        (folder / "events").mkdir(parents=True, exist_ok=True)
-        named = {name.replace("_", "."): value for name, value in settings.items()}
-        pairs = {**self.settings(folder), **named}.items()
-        conf = [word for name, value in pairs for word in ("--conf", f"{name}={value}")]
+        named = {name.replace("_", "."): value for name, value in more.items()}
         mode = ["--master", "yarn", "--deploy-mode", "cluster" if cluster else "client"]
-        application = [
-            str(Path(__file__).with_name("app.py")),
-            str(folder / "result"),
-            str(pause_s),
-        ]
-        own = [] if policy is None else ["--policy", str(policy)]
-        command = [sys.executable, "-m", "parcae.cli.main", "spark", "submit", *own, "--"]
-        if is_stock:
-            command = [str(self.spark.command("spark-submit"))]
+        conf = {**self.settings(folder), **named}
+        words = command(self.spark, folder, [*mode, *options], conf, policy, pause_s, is_stock)
         java = Path(str(shutil.which("java"))).resolve().parents[1]
         variables = {
             "HADOOP_CONF_DIR": str(self.conf),
@@ -251,22 +184,7 @@ class Yarn:
         }
         if not cluster:
             variables["PYSPARK_PYTHON"] = sys.executable
-        with (folder / "submit.log").open("w") as log:
-            process = subprocess.Popen(
-                [*command, *mode, *conf, *options, *application],
-                env={**os.environ, **variables},
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                text=True,
-            )
-        run = Run(self, folder, process, cluster)
-        try:
-            yield run
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(60)
+        return running(partial(YarnRun, yarn=self), folder, words, variables, cluster)
 
     def close(self) -> None:
         """End the daemons, and whatever they left."""
@@ -347,7 +265,7 @@ def start_yarn(home: Path, spark: SparkHome, jars: str) -> Yarn:
 def _daemon(home: Path, name: str, main: str, jars: str) -> subprocess.Popen[bytes]:
     (home / name).mkdir()
     java = str(shutil.which("java"))
-    options = ["-Xmx256m", *_SMALL.split(), "-Djava.net.preferIPv4Stack=true", f"-Dnode={name}"]
+    options = ["-Xmx256m", *SMALL.split(), "-Djava.net.preferIPv4Stack=true", f"-Dnode={name}"]
     packages = ("java.lang", "java.util", "java.net", "java.io")
     options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in packages]
     variables = {**os.environ, "HADOOP_CONF_DIR": str(home / "conf")}
