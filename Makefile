@@ -36,7 +36,8 @@ demo: $(LEARN_READY)  ## Learn a policy from a real Spark event log in a minute,
 test: $(SPARK_READY)  ## The default suite (minutes), with the reasons of what is skipped.
 	$(BIN)/python -m pytest -rs
 
-test-clusters: $(SPARK_READY)  ## The plugin on a real YARN (Maven fetches Hadoop once; PARCAE_CLUSTERS_REQUIRED=1: what is missing is a fault).
+test-clusters: $(SPARK_READY)  ## The plugin on a real YARN and a real Kubernetes (Maven fetches Hadoop, Go builds Kubernetes, each once; PARCAE_CLUSTERS_REQUIRED=1: what is missing is a fault).
+	-$(BIN)/python -m tests.clusters.kubernetes
 	$(BIN)/python -m pytest -rs -n 0 -m clusters tests/clusters
 
 test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spark, the documents' commands that learn, measuring TPC-H (pip install -r benchmarks/spark/requirements.txt first), scale, NUMBA_BOUNDSCHECK, fuzzing.

@@ -39,7 +39,7 @@ COME_AND_GO = {
     "spark_dynamicAllocation_maxExecutors": "2",
     "spark_executor_instances": "0",
 }
-_LIMIT_S = 300.0
+_LIMIT_S = 900.0
 _AnyRun = TypeVar("_AnyRun", bound="Run")
 
 

@@ -1,0 +1,207 @@
+"""The plugin on a real Kubernetes, started by `parcae spark submit`, with the roles of deploy/."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import product
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+from typer.testing import CliRunner
+
+from parcae.cli.main import app
+from parcae.policies.policy_file import export_policy, write_policy
+from parcae.workloads.recorded_run import JobOutcome
+from parcae.workloads.spark_log.event_log import read_spark_event_logs
+from tests.clusters.kubernetes import Kubernetes, Namespace
+from tests.clusters.node import Api, Object
+from tests.clusters.run import COME_AND_GO, NAMES, ON, is_short_first
+from tests.conftest import REPOSITORY
+from tests.test_deploy import allowed
+
+pytestmark = pytest.mark.clusters
+_DEPLOY = REPOSITORY / "deploy"
+
+
+def _apply_secret(namespace: Namespace, *words: str) -> None:
+    """`parcae spark kubernetes ... | kubectl apply --server-side -f -`, by a person."""
+    command = ["spark", "kubernetes", "--namespace", namespace.name, *words]
+    printed = CliRunner().invoke(app, command)
+    assert printed.exit_code == 0, printed.output
+    namespace.apply(printed.stdout, namespace.cluster.person)
+
+
+def test_cluster_mode_with_the_secret(namespace: Namespace, tmp_path: Path) -> None:
+    _apply_secret(namespace)
+    with namespace.submit(tmp_path / "first", cluster=True) as run:
+        run.finish()
+    assert ON in run.drivers()[0]
+    run.check("ann")
+    assert is_short_first(run.logged("ann", ""))
+    # Executors know nothing of the plugin's jar.
+    logs = [log.read_text() for log in namespace.folder.glob("*-exec-*/log")]
+    assert len(logs) == 2
+    assert not [log for log in logs if "parcae" in log]
+    workload, _ = read_spark_event_logs([run.events])
+    policy = tmp_path / "policy.json"
+    write_policy(export_policy("srpt", workload), policy)
+    _apply_secret(namespace, "--policy", str(policy))
+    with namespace.submit(tmp_path / "second", cluster=True, policy=policy) as run:
+        run.finish()
+    place = "/opt/parcae/parcae-policy.json"
+    assert f"parcae: on, srpt by {place}, which knows {len(NAMES)} jobs" in run.drivers()[0]
+    run.check("ann")
+    assert is_short_first(run.logged("ann", ""))
+
+
+_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete", "deletecollection")
+_RESOURCES = {
+    *(("", name) for name in ("pods", "pods/exec", "secrets", "configmaps", "services")),
+    *(("", name) for name in ("persistentvolumeclaims", "serviceaccounts", "nodes")),
+    ("networking.k8s.io", "networkpolicies"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("apps", "deployments"),
+}
+
+
+def _rights(api: Api, namespace: str, name: str = "") -> set[tuple[str, str, str]]:
+    """What the server says one may do, as `kubectl auth can-i` asks it."""
+    found = set()
+    for (group, resource), verb in product(sorted(_RESOURCES), _VERBS):
+        whole, _, part = resource.partition("/")
+        attributes = {"namespace": namespace, "group": group, "verb": verb, "name": name}
+        review: Object = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**attributes, "resource": whole, "subresource": part}},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        if api.call("POST", path, review)["status"]["allowed"]:
+            found.add((group, resource, verb))
+    return found
+
+
+def test_the_server_gives_the_rights_of_the_roles_and_no_others(
+    cluster: Kubernetes, namespace: Namespace
+) -> None:
+    path = namespace.path("serviceaccounts", "spark-driver") + "/token"
+    token = cluster.admin.call("POST", path, {"spec": {}})["status"]["token"]
+    driver = Api(cluster.home, token)
+    secret = {right for right in allowed("parcae-secret") if right[2] != "create"}
+    person = allowed("spark-submitter") | (allowed("parcae-secret") - secret)
+    assert {right[:2] for right in allowed("spark-driver") | person} <= _RESOURCES
+    assert _rights(driver, namespace.name) == allowed("spark-driver")
+    assert _rights(cluster.person, namespace.name) == person
+    assert _rights(cluster.person, namespace.name, "parcae") == person | secret
+    for api in (driver, cluster.person):
+        assert _rights(api, "default") == set()
+    with pytest.raises(HTTPError, match="403"):
+        driver.call("GET", namespace.path("secrets", "parcae"))
+
+
+def test_the_control_file_in_a_config_map(namespace: Namespace, tmp_path: Path) -> None:
+    _apply_secret(namespace)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    goes_on = folder / "result.go-on"
+    goes_on.touch()
+    control = "/opt/parcae-control/control.json"
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "parcae-control"}}
+
+    def switch(mode: str) -> None:
+        data = {"control.json": json.dumps({"mode": mode})}
+        namespace.apply(json.dumps({**config_map, "data": data}), namespace.cluster.admin)
+
+    settings = {
+        "spark_kubernetes_driver_podTemplateFile": _DEPLOY / "driver-pod.yaml",
+        "spark_parcae_control": control,
+    }
+    with namespace.submit(folder, cluster=True, **settings) as run:
+        run.wait_for(ON)
+        run.wait_for_start()
+        for mode in ("observe", "on", "off"):
+            switch(mode)
+            run.wait_for(f"parcae: the mode is {mode} by {control}")
+        goes_on.unlink()
+        run.finish()
+    run.check("ann")
+
+
+def test_client_mode(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.bind("spark-driver")
+    with namespace.submit(tmp_path / "run") as run:
+        run.finish()
+    assert ON in run.drivers()[0]
+    run.check("ann")
+    assert is_short_first(run.logged("ann", ""))
+
+
+def test_an_executors_pod_that_is_deleted(namespace: Namespace, tmp_path: Path) -> None:
+    _apply_secret(namespace)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    goes_on = folder / "result.go-on"
+    goes_on.touch()
+    with namespace.submit(folder, cluster=True) as run:
+        run.wait_for_start()
+        namespace.delete_pod(namespace.pods("executor")[0]["metadata"]["name"])
+        run.wait_for(" with ID 3,")  # the one that takes its place
+        goes_on.unlink()
+        run.finish()
+    run.check("ann")
+    logged = run.logged("ann", "")
+    assert (logged.num_cores, logged.cores_at_once) == (6, 4)
+
+
+def test_a_driver_that_is_deleted_and_submitted_again(namespace: Namespace, tmp_path: Path) -> None:
+    _apply_secret(namespace)
+    folder = tmp_path / "run"
+    with namespace.submit(folder, cluster=True) as run:
+        run.wait_for_start()
+        assert len(namespace.pods("executor")) == 2
+        namespace.delete_pod(namespace.pods("driver")[0]["metadata"]["name"])
+        # The garbage collector takes what belonged to it.
+        for kind in ("pods", "services"):
+            namespace.wait_until_gone(kind)
+    with namespace.submit(folder, cluster=True) as run:
+        run.finish()
+    first, second = run.drivers()
+    assert ON in first
+    assert ON in second
+    run.check("ann")
+    # Spark ends the jobs of a driver that has time to end.
+    assert any(job.outcome is JobOutcome.FAILED for job in run.logged("ann", "").jobs)
+
+
+def test_a_resource_quota_that_is_too_small(namespace: Namespace, tmp_path: Path) -> None:
+    """Spark counts a refused pod as an executor that failed; a setting lets it go on."""
+    _apply_secret(namespace)
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": 2}}}
+    namespace.apply(json.dumps({"apiVersion": "v1", **quota}), namespace.cluster.admin)
+    quotas = namespace.path("resourcequotas", "small")
+    while not namespace.cluster.admin.call("GET", quotas)["status"].get("used"):
+        time.sleep(0.1)
+    with namespace.submit(tmp_path / "stops", cluster=True) as run:
+        run.process.wait(300)
+    assert "Max number of executor failures" in run.drivers()[0], run.explained("goes on")
+    namespace.delete_pod(namespace.pods("driver")[0]["metadata"]["name"])
+    with namespace.submit(
+        tmp_path / "goes-on", cluster=True, spark_executor_maxNumFailures=10_000
+    ) as run:
+        run.finish()
+    assert "exceeded quota" in run.drivers()[0]
+    run.check("ann")
+    logged = run.logged("ann", "")
+    assert is_short_first(logged)
+    assert logged.cores_at_once == 2
+
+
+def test_executors_that_come_and_go(namespace: Namespace, tmp_path: Path) -> None:
+    _apply_secret(namespace)
+    with namespace.submit(tmp_path / "run", cluster=True, pause_s=5.0, **COME_AND_GO) as run:
+        run.finish()
+    run.check("ann")
+    logged = run.logged("ann", "")
+    assert logged.num_cores > logged.cores_at_once == 4
