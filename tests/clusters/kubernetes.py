@@ -57,7 +57,7 @@ def build() -> None:
         )
     version = re.search(r"k8s.io/kubernetes (v\S+)", (_SOURCES / "go.mod").read_text())
     assert version
-    print(f"builds Kubernetes {version[1]} (17 minutes of one core) as {program}", flush=True)
+    print(f"builds Kubernetes {version[1]} (some 20 minutes of one core) as {program}", flush=True)
     program.parent.mkdir(parents=True, exist_ok=True)
     part = program.with_suffix(".part")
     flags = f"-s -w -X k8s.io/component-base/version.gitVersion={version[1]}"
