@@ -26,7 +26,7 @@ from parcae.base.files import user_caches
 from parcae.spark.home import SparkHome
 from tests.clusters.node import ADDRESS, SERVER, TOKENS, Api, Object, write_config
 from tests.clusters.run import APP, Run, command, running, settings
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, wait_until
 
 _SOURCES = Path(__file__).with_name("controlplane")
 _START_S = 240.0
@@ -132,10 +132,7 @@ class Namespace:
 
     def wait_until_gone(self, kind: str) -> None:
         """Wait until there are no objects of a kind (such as `services`)."""
-        end = time.monotonic() + _END_S
-        while self.cluster.admin.call("GET", self.path(kind))["items"]:
-            assert time.monotonic() < end, f"{kind} are still there"
-            time.sleep(0.2)
+        wait_until(lambda: not self.cluster.admin.call("GET", self.path(kind))["items"], _END_S)
 
     def delete_pod(self, name: str) -> None:
         """Delete a pod."""

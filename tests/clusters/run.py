@@ -122,6 +122,14 @@ class Run:
         return logged
 
 
+def hold(folder: Path) -> Path:
+    """Let the application of a folder go on until the file that is returned is gone."""
+    folder.mkdir(exist_ok=True)
+    goes_on = folder / "result.go-on"
+    goes_on.touch()
+    return goes_on
+
+
 def is_short_first(logged: RecordedRun) -> bool:
     """Whether the short job, which was submitted later, ended before the long one."""
     ended = {job.name: job.completion_ms for job in logged.jobs}

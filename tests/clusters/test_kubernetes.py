@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from itertools import product
 from pathlib import Path
 from urllib.error import HTTPError
@@ -17,8 +16,8 @@ from parcae.workloads.recorded_run import JobOutcome
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from tests.clusters.kubernetes import Kubernetes, Namespace
 from tests.clusters.node import Api, Object
-from tests.clusters.run import COME_AND_GO, NAMES, ON, is_short_first
-from tests.conftest import REPOSITORY
+from tests.clusters.run import COME_AND_GO, NAMES, ON, hold, is_short_first
+from tests.conftest import REPOSITORY, wait_until
 from tests.test_deploy import allowed
 
 pytestmark = pytest.mark.clusters
@@ -104,9 +103,7 @@ def test_the_server_gives_the_rights_of_the_roles_and_no_others(
 def test_the_control_file_in_a_config_map(namespace: Namespace, tmp_path: Path) -> None:
     _apply_secret(namespace)
     folder = tmp_path / "run"
-    folder.mkdir()
-    goes_on = folder / "result.go-on"
-    goes_on.touch()
+    goes_on = hold(folder)
     control = "/opt/parcae-control/control.json"
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "parcae-control"}}
 
@@ -141,9 +138,7 @@ def test_client_mode(namespace: Namespace, tmp_path: Path) -> None:
 def test_an_executors_pod_that_is_deleted(namespace: Namespace, tmp_path: Path) -> None:
     _apply_secret(namespace)
     folder = tmp_path / "run"
-    folder.mkdir()
-    goes_on = folder / "result.go-on"
-    goes_on.touch()
+    goes_on = hold(folder)
     with namespace.submit(folder, cluster=True) as run:
         run.wait_for_start()
         namespace.delete_pod(namespace.pods("executor")[0]["metadata"]["name"])
@@ -181,8 +176,7 @@ def test_a_resource_quota_that_is_too_small(namespace: Namespace, tmp_path: Path
     quota = {"kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": 2}}}
     namespace.apply(json.dumps({"apiVersion": "v1", **quota}), namespace.cluster.admin)
     quotas = namespace.path("resourcequotas", "small")
-    while not namespace.cluster.admin.call("GET", quotas)["status"].get("used"):
-        time.sleep(0.1)
+    wait_until(lambda: namespace.cluster.admin.call("GET", quotas)["status"].get("used"))
     with namespace.submit(tmp_path / "stops", cluster=True) as run:
         run.process.wait(300)
     assert "Max number of executor failures" in run.drivers()[0], run.explained("goes on")

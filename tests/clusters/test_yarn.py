@@ -20,7 +20,7 @@ from parcae.workloads.recorded_run import JobOutcome
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.synthetic import toy_workload
-from tests.clusters.run import COME_AND_GO, NAMES, ON, is_short_first
+from tests.clusters.run import COME_AND_GO, NAMES, ON, hold, is_short_first
 from tests.clusters.yarn import Yarn
 from tests.spark.test_maven import deployed
 
@@ -97,8 +97,7 @@ def test_stock_commands_with_the_printed_settings_or_an_artifact(
 
 
 def test_an_executor_that_is_killed(yarn: Yarn, tmp_path: Path) -> None:
-    goes_on = tmp_path / "result.go-on"
-    goes_on.touch()
+    goes_on = hold(tmp_path)
     with yarn.submit(tmp_path) as run:
         run.wait_for_start()
         run.kill("YarnCoarseGrainedExecutorBackend")
@@ -135,9 +134,7 @@ def test_a_second_attempt_of_the_application_master_is_on_again(yarn: Yarn, tmp_
 
 def test_two_people_in_two_queues_at_once(yarn: Yarn, tmp_path: Path) -> None:
     people = {"ann": "default", "etl": "etl"}
-    for user in people:
-        (tmp_path / user).mkdir()
-        (tmp_path / user / "result.go-on").touch()
+    held = [hold(tmp_path / user) for user in people]
     with ExitStack() as stack:
         runs = {
             user: stack.enter_context(
@@ -153,8 +150,8 @@ def test_two_people_in_two_queues_at_once(yarn: Yarn, tmp_path: Path) -> None:
         }
         for run in runs.values():
             run.wait_for_start()
-        for user in people:
-            (tmp_path / user / "result.go-on").unlink()
+        for goes_on in held:
+            goes_on.unlink()
         for run in runs.values():
             run.finish()
     shared = tmp_path / "shared"
@@ -182,8 +179,7 @@ def test_executors_that_come_and_go(yarn: Yarn, tmp_path: Path) -> None:
 
 def test_the_control_file_switches_a_running_application(yarn: Yarn, tmp_path: Path) -> None:
     control = tmp_path / "control.json"
-    goes_on = tmp_path / "result.go-on"
-    goes_on.touch()
+    goes_on = hold(tmp_path)
     settings = {"spark_parcae_control": control.as_uri(), "spark_parcae_controlMs": 500}
     with yarn.submit(tmp_path, cluster=True, **settings) as run:
         run.wait_for(ON)
