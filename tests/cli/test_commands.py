@@ -137,12 +137,22 @@ def test_commands_choose_people_and_queues_of_a_shared_folder(tmp_path: Path) ->
     both = f"{logs} {logs}/two-attempts --user e* --queue etl --json"
     comparison = json.loads(ran(f"parcae compare-logs {both}", tmp_path).stdout)
     assert [one["jobs"] for one in comparison["queues"]] == [{"A": 4, "B": 4}]
-    for command in (f"compare-logs {logs} {logs}", f"learn {logs} -o learned"):
+    checked = json.loads(ran(f"parcae workload check {logs} --queue etl --json", tmp_path).stdout)
+    assert [len(one["queries"]) for one in checked] == [3]
+    sized = ran(f"parcae size {logs} --queue etl --cores 4 --policies fifo --seeds 2", tmp_path)
+    assert "2 runs of 3 jobs" in sized.stdout
+    for command in (
+        f"compare-logs {logs} {logs}",
+        f"learn {logs} -o learned",
+        f"forecast {logs}",
+        f"workload check {logs}",
+    ):
         done = run(f"parcae {command} --user ann", tmp_path)
         assert done.returncode == 2
         assert "submitted by: etl; queues: default, etl" in done.stderr
-    done = run("parcae learn w.parcae -o learned --user ann", tmp_path)
-    assert "--user has no effect here: it applies only to event logs" in done.stderr
+    for command in ("learn w.parcae -o learned", "size tpch --cores 2"):
+        done = run(f"parcae {command} --user ann", tmp_path)
+        assert "--user has no effect here: it applies only to event logs" in done.stderr
 
 
 _WRITING = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from parcae.base.errors import ConfigError
 from parcae.base.options import argument, option
 from parcae.base.texts import duration_text, printable, s_from_ms
 from parcae.cli.commands import command
-from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE, QUEUE, USER
+from parcae.cli.options import JSON, CheckedEventOptions
 from parcae.cli.progress import counting
 from parcae.cli.tables import print_fitted
 from parcae.evaluation.compare_logs import LABELS, LogComparison, LogSummary, compare_runs
@@ -40,6 +39,7 @@ _GROUPS = (
 
 @command()
 def compare_logs(
+    wanted: CheckedEventOptions,
     a: str = argument(
         "Event log of the first run: a file, rolling log folder, zip, or folder of them.",
         "A",
@@ -51,16 +51,12 @@ def compare_logs(
         "A (and B, if it is given) is the log of a randomised experiment of the plugin: compare "
         "its two orders.",
     ),
-    key: str | None = KEY,
-    user: str | None = USER,
-    queue: str | None = QUEUE,
     plot: Path | None = option(
         None,
         "Draw the cores over time of both runs (*.html, *.png, *.svg or *.pdf).",
         check="chart",
     ),
     as_json: bool = JSON,
-    max_bad_share: float = MAX_BAD_SHARE,
 ) -> None:
     """Compare two runs of a workload on Spark, job by job, or the orders of an experiment, by event
     logs.
@@ -75,13 +71,12 @@ def compare_logs(
         )
     if experiment and plot is not None:
         raise ConfigError("--plot draws two runs, and an experiment is one: leave it out")
-    read = partial(read_spark_run, key=key, user=user, queue=queue, max_bad_share=max_bad_share)
     runs = []
     for label, paths in zip(
         LABELS, [logs] if experiment else [[log] for log in logs], strict=False
     ):
         with counting(f"reading {label}") as show:
-            runs.append(read(paths, progress=show))
+            runs.append(read_spark_run(paths, **dict(wanted), progress=show))
     result: Any = evaluate_experiment(*runs) if experiment else compare_runs(*runs)
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))

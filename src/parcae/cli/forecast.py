@@ -8,7 +8,7 @@ import typer
 
 from parcae.base.options import argument, option
 from parcae.cli.commands import command
-from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE
+from parcae.cli.options import JSON, CheckedEventOptions
 from parcae.cli.progress import counting
 from parcae.cli.tables import print_rows
 from parcae.evaluation.forecast import NUM_DRAWS, Forecast
@@ -23,20 +23,19 @@ _NUM_LISTED = 20
 
 @command()
 def forecast(
+    wanted: CheckedEventOptions,
     log: str = argument(
         "Event log of Spark: a file, rolling folder, zip, or folder.", "LOG", "read"
     ),
     policy: str = option("srpt", "The policy that would have ordered the jobs.", check="policy"),
-    key: str | None = KEY,
     as_json: bool = JSON,
-    max_bad_share: float = MAX_BAD_SHARE,
 ) -> None:
     """Replay an event log under its own order and under a policy: what is saved, and who pays.
 
     Example: parcae forecast eventlog.zstd --policy srpt
     """
     with counting("reading") as show:
-        logged = read_runs([log], key=key, max_bad_share=max_bad_share, progress=show)
+        logged = read_runs([log], **dict(wanted), progress=show)
     found = forecast_log(logged, policy)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))

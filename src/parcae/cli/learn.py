@@ -17,11 +17,9 @@ from parcae.base.texts import seconds_text
 from parcae.cli.commands import Only, command
 from parcae.cli.options import (
     DEADLINES,
-    KEY,
     MOST,
-    QUEUE,
-    USER,
     ClusterOptions,
+    EventOptions,
     Options,
     in_cores,
     with_deadlines,
@@ -98,6 +96,7 @@ def learn(
     cluster: ClusterOptions,
     setting: SettingOptions,
     search: LearnSearchOptions,
+    wanted: EventOptions,
     logs: list[str] = argument(
         "Spark event logs, or folders of them; or one workload file (*.parcae).", check="read"
     ),
@@ -108,9 +107,6 @@ def learn(
         "--output",
         check="learned",
     ),
-    key: str | None = KEY,
-    user: str | None = USER,
-    queue: str | None = QUEUE,
 ) -> None:
     """Learn a scheduling policy from a cluster's event logs, and estimate how much it would save.
 
@@ -120,7 +116,7 @@ def learn(
     """
     config = cluster.config()
     _check(search, setting, config)
-    measured, runs = _read(logs, key, user, queue)
+    measured, runs = _read(logs, wanted)
     modelled = with_parallelism_model(measured, cluster.parallelism_model)
     cores = measured.provenance.get(CORES_IN_LOGS, "")
     if cores.isdecimal() and cluster.size is None and config.world is WorldName.CORES:
@@ -221,18 +217,16 @@ def _is_workload(paths: list[str]) -> bool:
     return len(paths) == 1 and paths[0].endswith(".parcae")
 
 
-def _read(
-    paths: list[str], key: str | None, user: str | None, queue: str | None
-) -> tuple[Workload, list[JobRun]]:
+def _read(paths: list[str], wanted: EventOptions) -> tuple[Workload, list[JobRun]]:
     """The recurring jobs of logs and their runs, or the jobs of a workload file."""
     if _is_workload(paths):
         return read_workload(Path(paths[0])), []
     try:
         with counting("reading") as progress:
-            logged = read_runs(paths, key=key, user=user, queue=queue, progress=progress)
+            logged = read_runs(paths, **dict(wanted), progress=progress)
     except TooManyBadRowsError as error:
-        given = (("--key", key), ("--user", user), ("--queue", queue))
-        named = [word for option, value in given if value is not None for word in (option, value)]
+        given = wanted.model_dump(exclude_none=True)
+        named = [word for name, value in given.items() for word in (f"--{name}", value)]
         words = shlex.join(["spark-events", *map(str, paths), *named])
         raise FormatError(
             f"{error} in `parcae workload import {words} -o mine.parcae --max-bad-share SHARE`, "

@@ -20,7 +20,7 @@ from parcae.workloads import tables
 from parcae.workloads.archive import load_workload
 from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.durations import MOST_EXECUTORS
-from parcae.workloads.readers import QUEUE_HELP, USER_HELP
+from parcae.workloads.readers import BAD_SHARE, KEY_HELP, QUEUE_HELP, USER_HELP
 from parcae.workloads.workload import ArrivalProcess, Workload
 
 #: Largest number of jobs, seeds, runs and the like in an option: more is a slip of the hand.
@@ -75,17 +75,6 @@ SEED_START = option(0, "First seed.", "--seed-start", ge=0)
 PROCESSES = option(
     None, "Number of worker processes. (default: all cores)", "--processes", ge=1, le=MOST
 )
-KEY = option(
-    None,
-    "Spark property that names the recurring job; or plan | shape: name SQL queries by their "
-    "physical plan.",
-    "--key",
-)
-USER = option(None, USER_HELP, "--user")
-QUEUE = option(None, QUEUE_HELP, "--queue")
-MAX_BAD_SHARE = option(
-    0.01, "Fail if more than this share of the rows is invalid.", "--max-bad-share", ge=0, le=1
-)
 POLICY_HELP = "Policies, separated by commas (the command `policies` lists them), or: all"
 POLICY = option("fair", POLICY_HELP, "--policy", check="policies")
 JOB_SET = option(
@@ -111,6 +100,20 @@ class Options(BaseModel):
     """A group of options."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+
+class EventOptions(Options):
+    """Which jobs of event logs are read, and what names them."""
+
+    key: str | None = option(None, KEY_HELP)
+    user: str | None = option(None, USER_HELP)
+    queue: str | None = option(None, QUEUE_HELP)
+
+
+class CheckedEventOptions(EventOptions):
+    """The same, and how much of the logs may be invalid."""
+
+    max_bad_share: float = option(BAD_SHARE.default, BAD_SHARE.help, ge=0, le=1)
 
 
 def world_of(world: str | None, executors_only: Mapping[str, object]) -> WorldName:

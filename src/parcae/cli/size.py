@@ -20,6 +20,7 @@ from parcae.cli.options import (
     MOST,
     PROCESSES,
     SEED_START,
+    EventOptions,
     Options,
     SimulatedClusterOptions,
     core_range,
@@ -128,6 +129,7 @@ class SizeOutputOptions(Options):
     Only(("block",), lambda given: given["arrivals"] in (None, "recorded"), "to recorded arrivals"),
     Only(("growth",), lambda given: given["arrivals"] != "batch", "to jobs that arrive over time"),
     FOR_ELASTIC,
+    Only(("key", "user", "queue"), lambda given: _are_logs(given["source"]), "to event logs"),
 )
 def size(
     goal: GoalOptions,
@@ -135,6 +137,7 @@ def size(
     known: KnowledgeOptions,
     elastic: Elastic,
     output: SizeOutputOptions,
+    wanted: EventOptions,
     source: list[str] = argument(
         "Spark event logs, or folders of them; or one workload: a name or a *.parcae file.",
         "LOGS|WORKLOAD",
@@ -148,17 +151,17 @@ def size(
     # Checked before logs are read and runs are played, which may take minutes.
     config = SimulatedClusterOptions(world="cores", **dict(known)).config()
     fixed, ranges = _sizes(goal.cores, elastic, config)
-    wanted = None if goal.target is None else parse_target(goal.target)
+    target = None if goal.target is None else parse_target(goal.target)
     if output.plot is not None:
         sizes.picture_format(output.plot)
     if goal.deadlines is not None:
         read_deadlines(goal.deadlines)
-    workload = _read(source, recorded=runs.arrivals in (None, "recorded"))
+    workload = _read(source, wanted, recorded=runs.arrivals in (None, "recorded"))
     question = Question(
         with_deadlines(workload, goal.deadlines),
         fixed,
         tuple(names_in(goal.policies)),
-        wanted,
+        target,
         goal.price,
         arrivals=runs.arrivals or ("sessions" if workload.num_sessions else "recorded"),
         num_jobs=runs.jobs,
@@ -196,14 +199,20 @@ def _sizes(
     return parse_cores(",".join(fixed)), tuple(elastic)
 
 
-def _read(source: list[str], recorded: bool) -> Workload:
-    """The workload, or that of event logs: every run with its arrival, or the recurring jobs."""
+def _are_logs(source: list[str]) -> bool:
     first = source[0]
     is_there = address_of(first) is not None or Path(first).exists()
     is_name = first in BUILT_IN or first.startswith("mixed:") or not is_there
-    if len(source) == 1 and (is_name or first.endswith(".parcae")):
-        return load_workload(first)
+    return len(source) > 1 or not (is_name or first.endswith(".parcae"))
+
+
+def _read(source: list[str], wanted: EventOptions, recorded: bool) -> Workload:
+    """The workload, or that of event logs: every run with its arrival, or the recurring jobs."""
+    if not _are_logs(source):
+        return load_workload(source[0])
     with counting("reading") as progress:
-        workload, report = read_spark_event_logs(source, recorded=recorded, progress=progress)
+        workload, report = read_spark_event_logs(
+            source, **dict(wanted), recorded=recorded, progress=progress
+        )
     print_reading(report)
     return workload

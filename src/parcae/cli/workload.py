@@ -16,7 +16,14 @@ from parcae.base.extensions import is_reference
 from parcae.base.options import REQUIRED, argument, option
 from parcae.base.urls import address_of
 from parcae.cli.commands import Only, command, made
-from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE, MODEL, MOST, WORKLOAD, ClusterOptions
+from parcae.cli.options import (
+    JSON,
+    MODEL,
+    MOST,
+    WORKLOAD,
+    CheckedEventOptions,
+    ClusterOptions,
+)
 from parcae.cli.progress import counting, print_reading
 from parcae.cli.tables import check_tables, description_tables, print_fitted
 from parcae.evaluation.log_check import check_log, replay_note
@@ -117,19 +124,18 @@ def _size(workload: Workload) -> str:
 
 @command()
 def check(
+    wanted: CheckedEventOptions,
     paths: list[str] = argument(
         "Event logs: files, rolling log folders, zips, or folders of them.", "LOGS...", "read"
     ),
-    key: str | None = KEY,
     as_json: bool = JSON,
-    max_bad_share: float = MAX_BAD_SHARE,
 ) -> None:
     """Hold the simulator against an event log: every query replayed, beside what it took there.
 
     Example: parcae workload check application.zstd
     """
     with counting("reading") as progress:
-        logged = read_runs(paths, key=key, max_bad_share=max_bad_share, progress=progress)
+        logged = read_runs(paths, **dict(wanted), progress=progress)
     checked = check_log(logged)
     if as_json:
         typer.echo(json.dumps([one.to_json() for one in checked], indent=2))

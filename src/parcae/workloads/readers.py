@@ -272,19 +272,17 @@ _RECORDED = ReaderOption(
     False,
     "Keep every run as a separate job with its arrival time, instead of recurring jobs.",
 )
+KEY_HELP = (
+    "Spark property that names the recurring job; or plan | shape: name SQL queries by their "
+    "physical plan."
+)
 USER_HELP = (
     "Only jobs of users that fit this pattern: those whom a server names, else who submitted the "
     "application: 'etl-*'."
 )
 QUEUE_HELP = "Only applications in YARN's queues that fit this pattern: 'root.etl*'."
 _SPARK_OPTIONS = (
-    ReaderOption(
-        "key",
-        str,
-        None,
-        "Spark property that names the recurring job; or plan | shape: name SQL queries "
-        "by their physical plan.",
-    ),
+    ReaderOption("key", str, None, KEY_HELP),
     ReaderOption("user", str, None, USER_HELP),
     ReaderOption("queue", str, None, QUEUE_HELP),
     _RECORDED,
