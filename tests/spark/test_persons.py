@@ -120,7 +120,7 @@ def test_a_replayed_job_waits_for_another_and_is_left_out_when_its_time_is_over(
         "spark.app.name": "replay",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
-        "spark.parcae.replay.warmUp": "false",
+        "spark.parcae.replay.warmUp": "0",
     }
     for name, value in settings.items():
         machine.jvm.System.setProperty(name, value)

@@ -68,7 +68,7 @@ class _Application:
         conf = {
             **cluster.conf(),
             "spark.executor.cores": "1",
-            "spark.parcae.replay.warmUp": "false",
+            "spark.parcae.replay.warmUp": "0",
             "spark.eventLog.compress": "false",
             **more_conf,
         }

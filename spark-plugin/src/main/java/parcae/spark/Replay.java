@@ -42,7 +42,11 @@ import scala.reflect.ClassTag$;
  *
  * <p>Mixes run one after the other, and nothing runs between them. The jobs of a mix are submitted
  * at their arrival times. Without a pool, each job has its own, so that FAIR shares the cores
- * between jobs. With spark.parcae.replay.warmUp=false the JVM is not warmed up first.
+ * between jobs. First the JVM is warmed up by 32 stages of spark.parcae.replay.warmUp tasks (60).
+ *
+ * <p>Several applications begin together with spark.parcae.replay.together=true: each writes
+ * results without a mix when it is warm, waits for the file of mixes, begins its mix at "begin_ms"
+ * (of the epoch), and stays until that file is gone.
  *
  * <p>For every job the result holds the times of submission and of completion, in ms since the
  * start of its mix, or nothing if it was not submitted.
@@ -59,20 +63,32 @@ public final class Replay {
       System.err.println("usage: parcae.spark.Replay MIXES RESULTS");
       System.exit(2);
     }
-    JsonNode mixes = JSON.readTree(new File(args[0])).path("mixes");
+    File mixes = new File(args[0]);
     Path results = Path.of(args[1]).toAbsolutePath();
     SparkContext context = new SparkContext(new SparkConf());
+    boolean isTogether = context.conf().getBoolean("spark.parcae.replay.together", false);
     List<Object> finished = new ArrayList<>();
     try {
-      if (context.conf().getBoolean("spark.parcae.replay.warmUp", true)) {
-        warmUp(context);
+      warmUp(context, context.conf().getInt("spark.parcae.replay.warmUp", 60));
+      if (isTogether) {
+        write(results, finished);
+        waitUntil(mixes, true);
       }
-      for (JsonNode mix : mixes) {
+      for (JsonNode mix : JSON.readTree(mixes).path("mixes")) {
         finished.add(replay(context, mix, finished.size()));
         write(results, finished);
       }
+      if (isTogether) {
+        waitUntil(mixes, false);
+      }
     } finally {
       context.stop();
+    }
+  }
+
+  private static void waitUntil(File file, boolean isThere) throws InterruptedException {
+    while (file.exists() != isThere) {
+      Thread.sleep(50);
     }
   }
 
@@ -86,11 +102,11 @@ public final class Replay {
   }
 
   /** Runs short jobs, so that the JVM compiles the code that every task runs. */
-  private static void warmUp(SparkContext context) throws InterruptedException {
-    for (int round = 0; round < 4; round++) {
+  private static void warmUp(SparkContext context, int tasks) throws InterruptedException {
+    for (int round = 0; tasks > 0 && round < 4; round++) {
       List<Thread> threads = new ArrayList<>();
       for (int job = 0; job < 4; job++) {
-        long[] sleeps = new long[60];
+        long[] sleeps = new long[tasks];
         RDD<Tuple2<Integer, Integer>> first = new SleepRdd(context, List.of(), sleeps);
         RDD<Tuple2<Integer, Integer>> last =
             new SleepRdd(context, List.of(shuffled(first)), sleeps);
@@ -114,7 +130,7 @@ public final class Replay {
     List<CountDownLatch> ends = new ArrayList<>();
     jobs.forEach(job -> ends.add(new CountDownLatch(1)));
     long untilMs = mix.path("until_ms").asLong(Long.MAX_VALUE);
-    long begin = System.currentTimeMillis() + 200;
+    long begin = mix.path("begin_ms").asLong(System.currentTimeMillis() + 200);
     for (int number = 0; number < jobs.size(); number++) {
       JsonNode job = jobs.get(number);
       RDD<Tuple2<Integer, Integer>> last = build(context, job.path("stages"));
