@@ -239,11 +239,11 @@ def replay(
         )
         raise SparkFailedError(f"Spark {how} ({request.log_file}):\n" + "\n".join(output))
     if request.plugin is not None:
-        _check_guided(request.log_file)
+        check_guided(request.log_file)
     return read_replayed(results)
 
 
-def _check_guided(log: Path) -> None:
+def check_guided(log: Path) -> None:
     """Refuse a run in which the plugin's log lines show that it was off or had no orders."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if "parcae: " in line]
     wrong = [line for line in lines if "parcae: off" in line or "parcae: no orders" in line]

@@ -1,4 +1,4 @@
-"""A real YARN for tests: a ResourceManager and two NodeManagers, each a JVM, on loopback.
+"""A real YARN for tests: a ResourceManager and NodeManagers, each a JVM, on loopback.
 
 Maven fetches Hadoop's jars once. Containers are processes of this account; nothing needs root.
 """
@@ -15,9 +15,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -28,9 +28,6 @@ from tests.clusters.run import SMALL, Run, command, running, settings
 from tests.spark.java import maven
 
 HADOOP = "3.5.0"
-#: Of each of the two nodes.
-MEMORY_MIB = 5120
-CORES = 4
 _HERE = "127.0.0.1"
 _START_S = 120.0
 _SERVER = "org.apache.hadoop.yarn.server"
@@ -75,7 +72,7 @@ def _xml(values: Mapping[str, object]) -> str:
     return "\n".join(["<configuration>", *rows, "</configuration>"])
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server((_HERE, 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
@@ -95,6 +92,18 @@ def _processes(*texts: str) -> list[int]:
         if words[0].endswith("java") and all(text in line for text in texts):
             found.append(int(entry.parent.name))
     return found
+
+
+@dataclass(frozen=True)
+class YarnPlan:
+    """What a YARN has: nodes of a size, queues, and more settings and files of its daemons."""
+
+    num_nodes: int = 2
+    memory_mib: int = 5120
+    cores: int = 4
+    queues: Sequence[str] = ("default", "etl")
+    site: Mapping[str, object] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -174,6 +183,12 @@ class Yarn:
         mode = ["--master", "yarn", "--deploy-mode", "cluster" if cluster else "client"]
         conf = {**self.settings(folder), **named}
         words = command(self.spark, folder, [*mode, *options], conf, policy, pause_s, is_stock)
+        return self.run(folder, words, user, cluster)
+
+    def run(
+        self, folder: Path, words: Sequence[str], user: str, cluster: bool = False
+    ) -> AbstractContextManager[YarnRun]:
+        """Run a command that submits an application for a person."""
         java = Path(str(shutil.which("java"))).resolve().parents[1]
         variables = {
             "HADOOP_CONF_DIR": str(self.conf),
@@ -199,10 +214,11 @@ class Yarn:
             os.kill(pid, signal.SIGKILL)
 
 
-def start_yarn(home: Path, spark: SparkHome, jars: str) -> Yarn:
-    """Start a YARN of two nodes with the queues default and etl in a folder."""
+def start_yarn(home: Path, spark: SparkHome, jars: str, plan: YarnPlan | None = None) -> Yarn:
+    """Start a YARN in a folder; by default one of two nodes, with the queues default and etl."""
+    plan = plan or YarnPlan()
     parts = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
-    ports = dict(zip((*parts, "webapp.address"), _free_ports(5), strict=True))
+    ports = dict(zip((*parts, "webapp.address"), free_ports(5), strict=True))
     addresses = {f"yarn.resourcemanager.{part}": f"{_HERE}:{ports[part]}" for part in ports}
     node = {
         f"yarn.nodemanager.{part}": f"{_HERE}:0"
@@ -218,8 +234,8 @@ def start_yarn(home: Path, spark: SparkHome, jars: str) -> Yarn:
         # ${node} is a system property of each NodeManager.
         "yarn.nodemanager.local-dirs": f"{home}/${{node}}/local",
         "yarn.nodemanager.log-dirs": f"{home}/${{node}}/logs",
-        "yarn.nodemanager.resource.memory-mb": MEMORY_MIB,
-        "yarn.nodemanager.resource.cpu-vcores": CORES,
+        "yarn.nodemanager.resource.memory-mb": plan.memory_mib,
+        "yarn.nodemanager.resource.cpu-vcores": plan.cores,
         "yarn.scheduler.minimum-allocation-mb": 128,
         "yarn.nodemanager.vmem-check-enabled": "false",
         "yarn.nodemanager.pmem-check-enabled": "false",
@@ -229,10 +245,12 @@ def start_yarn(home: Path, spark: SparkHome, jars: str) -> Yarn:
         "yarn.resourcemanager.am.max-attempts": 2,
         # Faster than the defaults.
         "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": 100,
+        **plan.site,
     }
-    queues = {"queues": "default,etl"}
-    for queue in ("default", "etl"):
-        queues |= {f"{queue}.capacity": "50", f"{queue}.maximum-capacity": "100"}
+    queues = {"queues": ",".join(plan.queues)}
+    for queue in plan.queues:
+        queues[f"{queue}.capacity"] = str(100 / len(plan.queues))
+        queues[f"{queue}.maximum-capacity"] = "100"
         queues[f"{queue}.user-limit-factor"] = "10"
     capacity: dict[str, object] = {
         f"yarn.scheduler.capacity.root.{name}": value for name, value in queues.items()
@@ -246,16 +264,15 @@ def start_yarn(home: Path, spark: SparkHome, jars: str) -> Yarn:
     (conf / "core-site.xml").write_text(_xml(core))
     (conf / "yarn-site.xml").write_text(_xml(site))
     (conf / "capacity-scheduler.xml").write_text(_xml(capacity))
-    (conf / "log4j.properties").write_text(_LOGGING)
-    daemons = {
-        "rm": f"{_SERVER}.resourcemanager.ResourceManager",
-        "nm1": f"{_SERVER}.nodemanager.NodeManager",
-        "nm2": f"{_SERVER}.nodemanager.NodeManager",
-    }
+    for name, text in {"log4j.properties": _LOGGING, **plan.files}.items():
+        (conf / name).write_text(text)
+    daemons = {"rm": f"{_SERVER}.resourcemanager.ResourceManager"}
+    for number in range(plan.num_nodes):
+        daemons[f"nm{number + 1}"] = f"{_SERVER}.nodemanager.NodeManager"
     web = addresses["yarn.resourcemanager.webapp.address"]
     yarn = Yarn(home, spark, web, [_daemon(home, *one, jars) for one in daemons.items()])
     try:
-        _wait_for_nodes(yarn, len(daemons) - 1)
+        _wait_for_nodes(yarn, plan.num_nodes)
     except BaseException:
         yarn.close()
         raise
