@@ -13,8 +13,7 @@ Jobs arrive by a schedule that a seed draws; tasks sleep; warm drivers begin tog
 - `one`, `one-fair`: one application runs all jobs, by the plugin's accounts or by Spark's FAIR with
   a pool a person; a person is the application that the job would have been in.
 
-All have an external shuffle service. Runs that are in the work folder are not run again; each
-keeps the event logs of its applications, for `parcae consolidate`.
+All have an external shuffle service. Runs in the work folder are not run again; each has its logs.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -44,7 +44,7 @@ from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
 from parcae.evaluation.statistics import ratio_estimate, with_interval
-from parcae.spark.home import find_spark
+from parcae.spark.home import SparkHome, find_java, find_spark
 from parcae.spark.jar import find_jar
 from parcae.spark.launch import PluginSettings
 from parcae.workloads.spark_log.event_log import LogReading
@@ -53,7 +53,6 @@ from parcae.workloads.spark_log.events import Outcome
 Json = dict[str, Any]
 #: The applications: a queue each, and the name of the jobs and of the person.
 APPS = {"A": "large", "B": "small-b", "C": "small-c", "D": "medium"}
-#: The application that runs all jobs.
 _ALL = "all"
 _COUNTS = {"A": 4, "D": 8, "B": 30, "C": 30}
 #: Stages of the large and medium jobs: tasks and ms; a small one has 4 to 10 of 500 ms.
@@ -75,6 +74,7 @@ KINDS: Mapping[str, Mapping[str, float]] = {
     "serve": {"delay": 3000.0},
 }
 _START_S = 600.0
+_OPENED = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
 _POOL = "<pool name='{}'><schedulingMode>FAIR</schedulingMode></pool>"
 _FAIR = """<allocations>
 <queueMaxAMShareDefault>-1.0</queueMaxAMShareDefault>
@@ -93,24 +93,24 @@ class System:
     options: Mapping[str, float]
 
     @property
-    def is_one(self) -> bool:
-        """Whether one application runs all jobs."""
-        return self.kind.startswith("one")
+    def apps(self) -> tuple[str, ...]:
+        """The applications that run the jobs."""
+        return (_ALL,) if self.kind.startswith("one") else tuple(APPS)
 
     @property
     def queues(self) -> tuple[str, ...]:
         """YARN's queues."""
         return tuple(APPS) if self.kind in ("fair", "capacity") else ("default",)
 
-    def plan(self, shuffle: str, more: Mapping[str, object]) -> YarnPlan:
+    def plan(self, shuffle: str, port: int) -> YarnPlan:
         """The YARN that it needs: a container an application, and those of the executors."""
-        units = EXECUTORS + (1 if self.is_one else len(APPS))
+        units = EXECUTORS + len(self.apps)
         service = "yarn.nodemanager.aux-services"
-        site: dict[str, object] = {
+        site: Json = {
             service: "spark_shuffle",
             f"{service}.spark_shuffle.class": "ShuffleAux",
             f"{service}.spark_shuffle.classpath": shuffle,
-            **more,
+            "spark.shuffle.service.port": port,
         }
         files = {}
         if self.kind == "fair":
@@ -125,10 +125,10 @@ class System:
             }
         return YarnPlan(1, units * _UNIT_MIB, units, self.queues, site, files)
 
-    def conf(self, app: str) -> dict[str, object]:
+    def conf(self, app: str) -> Json:
         """Spark's settings of an application."""
-        found: dict[str, object] = {
-            "spark.executor.instances": EXECUTORS if self.is_one else EXECUTORS // len(APPS),
+        found: Json = {
+            "spark.executor.instances": EXECUTORS // len(self.apps),
             "spark.yarn.queue": app if app in self.queues else "default",
         }
         if "idle" in self.options:
@@ -190,8 +190,7 @@ class Measurement:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        self.work = Work(args.work)
-        self.folder = self.work.folder.resolve()
+        self.work = Work(args.work.resolve())
 
     def run(self) -> dict[str, list[Json]]:
         """The runs of every system, by seed; each seed draws the order of the systems."""
@@ -206,76 +205,75 @@ class Measurement:
     def _shuffle(self) -> str:
         """The class path of the shuffle service in YARN, which is compiled."""
         spark = find_spark()
-        folder = self.folder / "shuffle"
-        folder.mkdir(exist_ok=True)
-        source = Path(__file__).with_name("ShuffleAux.java")
-        compile_java([source], folder, f"{hadoop_class_path()}:{spark.jars}/*")
+        (folder := self.work.folder / "shuffle").mkdir(exist_ok=True)
+        sources = [Path(__file__).with_name("ShuffleAux.java")]
+        compile_java(sources, folder, f"{hadoop_class_path()}:{spark.jars}/*")
         return f"{folder}/:{spark.jars}/*"
 
-    def _run(self, one: System, seed: int, name: str) -> Json:
-        archive = self.folder / "executor.jsa"
-        if not archive.exists():
-            tell("an application whose executor archives its classes, so that others start fast")
-            option = f"-XX:ArchiveClassesAtExit={archive}"
-            self._play(system("one-fair"), schedule(0, 0.05), self.folder / "archive", option)
-        tell(f"{one.name}, seed {seed}")
-        jobs = schedule(seed, self.args.times)
-        return self._play(
-            one, jobs, self.folder / f"{name}-run", f"-XX:SharedArchiveFile={archive}"
-        )
+    def _archive(self) -> Path:
+        """The classes that executors load, archived, so that they start as on a larger machine."""
+        archive = self.work.folder / "executor.jsa"
+        jar_s = find_jar(find_spark()).stat().st_mtime  # Java refuses an archive of other jars
+        if not archive.exists() or archive.stat().st_mtime < jar_s:
+            tell("archiving the classes of executors")
+            write_text(mixes := self.work.folder / "archive.json", '{"mixes": []}')
+            conf = {"spark.master": "local[2]", "spark.app.name": "archive", **replaying.LOCAL_CONF}
+            words: list[object] = [find_java(), *SMALL.split()]
+            words += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+            words += [f"-D{name}={value}" for name, value in conf.items()]
+            words += [f"-XX:ArchiveClassesAtExit={archive}", "-cp", _class_path(find_spark())]
+            words += [replaying.REPLAY_CLASS, mixes, self.work.folder / "archived.json"]
+            with (self.work.folder / "archive.log").open("w") as log:
+                subprocess.run(list(map(str, words)), check=True, stdout=log, stderr=log)
+        return archive
 
-    def _play(self, one: System, jobs: Sequence[Json], folder: Path, option: str) -> Json:
-        """Run the jobs on a YARN of their own, with an option of the executors' Java."""
+    def _run(self, one: System, seed: int, name: str) -> Json:
+        """Run the jobs on a YARN of their own."""
+        conf: Json = {
+            "spark.executor.extraJavaOptions": f"{SMALL} -XX:SharedArchiveFile={self._archive()}",
+            "spark.shuffle.service.port": free_ports(1)[0],
+        }
+        tell(f"{one.name}, times {self.args.times:g}, seed {seed}")
+        jobs, folder = schedule(seed, self.args.times), self.work.folder / f"{name}-run"
         begun_s = time.monotonic()
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "events").mkdir(parents=True)
-        by_app = {app: [job for job in jobs if job["app"] == app] for app in APPS}
-        if one.is_one:
-            by_app = {_ALL: list(jobs)}
-        (port,) = free_ports(1)
-        conf = {"spark.executor.extraJavaOptions": f"{SMALL} {option}"}
-        site = {"spark.shuffle.service.port": port}
-        if "AtExit" in option:  # one executor writes the file; YARN kills it 20 s later
-            conf["spark.executor.instances"] = "1"
-            site["yarn.nodemanager.sleep-delay-before-sigkill.ms"] = 20_000
+        by_app = {app: [job for job in jobs if app in (_ALL, job["app"])] for app in one.apps}
         with ExitStack() as stack:
-            plan = one.plan(self._shuffle(), site)
+            plan = one.plan(self._shuffle(), conf["spark.shuffle.service.port"])
             yarn = start_yarn(folder / "yarn", find_spark(), hadoop_class_path(), plan)
             stack.callback(yarn.close)
             plugin = self._plugin(one, folder, stack)
-            conf |= {**plugin, "spark.shuffle.service.port": str(port)}
             runs = {}
             for app in by_app:
-                words = _command(yarn, one, app, folder, conf)
-                user = APPS.get(app, _ALL)
-                runs[app] = stack.enter_context(yarn.run(folder / app, words, user))
+                words = _command(yarn, one, app, folder, {**conf, **plugin})
+                run = yarn.run(folder / app, words, APPS.get(app, _ALL))
+                runs[app] = stack.enter_context(run)
             results = {app: folder / app / "results.json" for app in runs}
             _wait(runs, lambda app: results[app].exists(), _START_S)
             time.sleep(4 + one.options.get("idle", 0.0))  # executors of the warm-up go
-            loads = [os.getloadavg()[0]]
+            load = os.getloadavg()[0]
             begin_ms = int(time.time() * MS_PER_S) + 1000
             for app, own in by_app.items():
                 mix = {"begin_ms": begin_ms, "jobs": own}
                 write_text(folder / app / "mixes.json", json.dumps({"mixes": [mix]}))
-            limit_s = 600 + 10 * _SPAN_S * self.args.times
+            limit_s = _START_S + 10 * _SPAN_S * self.args.times
             _wait(runs, lambda app: bool(replaying.read_replayed(results[app])), limit_s)
-            end_ms = int(time.time() * MS_PER_S)
-            loads.append(os.getloadavg()[0])
+            end_ms, loads = int(time.time() * MS_PER_S), [load, os.getloadavg()[0]]
             for app in runs:
                 (folder / app / "mixes.json").unlink()  # all stay until then
-            for run in runs.values():
-                run.finish()
+            for ended in runs.values():
+                ended.finish()
                 if plugin:
-                    replaying.check_guided(run.folder / "submit.log")
+                    replaying.check_guided(ended.folder / "submit.log")
         shutil.rmtree(folder / "yarn")
         times = []
         for app, own in by_app.items():
             (mix,) = replaying.read_replayed(results[app])
             pairs = zip(own, mix.jct_ms, strict=True)
             times += [{"app": job["app"], "ms": ms} for job, ms in pairs]
-        taken_s = time.monotonic() - begun_s
         counts = executor_counts(folder / "events", begin_ms, end_ms)
-        return {"load": loads, "taken_s": taken_s, "jobs": times, **counts}
+        return {"load": loads, "taken_s": time.monotonic() - begun_s, "jobs": times, **counts}
 
     def _plugin(self, one: System, folder: Path, stack: ExitStack) -> dict[str, str]:
         """The settings of the plugin, if there is one; the service runs until the stack ends."""
@@ -299,7 +297,7 @@ def _command(yarn: Yarn, one: System, app: str, folder: Path, more: Json) -> lis
         "spark.app.name": APPS.get(app, _ALL),
         "spark.executor.cores": 1,
         # An archive of classes holds for this beginning of a class path.
-        "spark.executor.extraClassPath": f"{jar}:{yarn.spark.jars}/*",
+        "spark.executor.extraClassPath": _class_path(yarn.spark),
         "spark.driver.host": "127.0.0.1",
         "spark.locality.wait": "0s",
         "spark.scheduler.minRegisteredResourcesRatio": 1.0,
@@ -318,6 +316,10 @@ def _command(yarn: Yarn, one: System, app: str, folder: Path, more: Json) -> lis
     files = [str(folder / app / f"{what}.json") for what in ("mixes", "results")]
     submit = [str(yarn.spark.command("spark-submit")), "--master", "yarn"]
     return [*submit, *lines, "--class", replaying.REPLAY_CLASS, str(jar), *files]
+
+
+def _class_path(spark: SparkHome) -> str:
+    return f"{find_jar(spark)}:{spark.jars}/*"
 
 
 def _wait(runs: Mapping[str, YarnRun], is_done: Callable[[str], bool], limit_s: float) -> None:
@@ -360,10 +362,9 @@ def rows_of(runs: Mapping[str, Sequence[Json]]) -> list[list[str]]:
     rows = []
     for name, of_name in runs.items():
         row = [name]
-        for app in (None, *APPS):
-            row.append(f"{np.mean([mean_s(run, app) for run in of_name]):.2f}")
-        for what in ("started", "again", "lost"):
-            row.append(f"{np.mean([run[what] for run in of_name]):.1f}")
+        row += [f"{np.mean([mean_s(run, app) for run in of_name]):.2f}" for app in (None, *APPS)]
+        counts = ("started", "again", "lost")
+        row += [f"{np.mean([run[what] for run in of_name]):.1f}" for what in counts]
         row.append(str(max(run["most"] for run in of_name)))
         for other in ("fair", "static"):
             ratio = other in runs and with_interval(ratio_estimate(means[name], means[other]))
@@ -387,8 +388,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of this script."""
     made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = made.add_argument
-    systems = [system(name) for name in ("fair", "static", "one")]
-    add("--systems", type=lambda text: [system(one) for one in names(text)], default=systems)
+    add("--systems", type=lambda text: list(map(system, names(text))), default="fair,static,one")
     add("--times", type=number(0.05, 100, float), default=1.0, help="of all times")
     add("--seeds", type=number(1), default=3)
     add("--seed-start", type=number(0), default=1)

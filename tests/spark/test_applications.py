@@ -32,10 +32,10 @@ def test_names_of_systems_have_options() -> None:
     assert conf["spark.dynamicAllocation.minExecutors"] == 0
     assert conf["spark.dynamicAllocation.executorIdleTimeout"] == "1500ms"
     assert conf["spark.dynamicAllocation.executorAllocationRatio"] == 0.5
-    assert fair.plan("", {}).site["yarn.scheduler.fair.preemption"] == "false"
-    assert system("fair").plan("", {}).site["yarn.scheduler.fair.preemption"] == "true"
+    assert fair.plan("", 1).site["yarn.scheduler.fair.preemption"] == "false"
+    assert system("fair").plan("", 1).site["yarn.scheduler.fair.preemption"] == "true"
     assert system("static").conf("A")["spark.executor.instances"] == 2
-    assert system("one").plan("", {}).cores == 9  # eight executors, and one for the application
+    assert system("one").plan("", 1).cores == 9  # eight executors, and one for the application
     serve = system("serve:weighted:0.5:delay=0")
     assert (serve.policy, serve.options) == ("weighted:0.5", {"delay": 0})
     for wrong in ("fear", "serve", "static:min=1", "fair:max=3"):
