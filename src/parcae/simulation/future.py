@@ -160,6 +160,16 @@ TASK_FAULTS = np.dtype(
     align=True,
 )
 NO_TASK = -1
+
+
+class Manager(IntEnum):
+    """Who grants the executors of an elastic cluster."""
+
+    NONE = 0  # nobody: what Spark's dynamic allocation requests comes
+    ASKED = 1  # a cluster's manager, which Spark's dynamic allocation asks
+    TELLS = 2  # a service, which also says how many there are to be
+
+
 #: The resource manager of an elastic cluster: its settings, and what it knows. Times in ms.
 ELASTIC = np.dtype(
     [
@@ -182,6 +192,8 @@ ELASTIC = np.dtype(
         ("held_ms", "i8"),  # integral over time of the cores up or starting, up to `held_until_ms`
         ("held_until_ms", "i8"),
         ("next_change", "i8"),  # recorded cores: the next row of `slots`
+        ("manager", "i8"),  # Manager: who grants executors
+        ("num_leaving", "i8"),  # executors that go at the ends of their tasks
     ],
     align=True,
 )
@@ -191,7 +203,11 @@ SLOT_CHANGE = np.dtype([("time_ms", "i8"), ("change", "i8")], align=True)
 ELASTIC_EXECUTOR = np.dtype(
     [
         ("is_up", "i8"),
-        ("ready_ms", "i8"),  # when it will be up; NOT_YET unless it is starting
+        # When it will be up; NOT_YET unless it is starting; NEVER_MS until a manager grants it.
+        ("ready_ms", "i8"),
+        ("up_ms", "i8"),  # when it came up
+        ("is_leaving", "i8"),  # it takes no more tasks
+        ("num_left", "i8"),  # its cores that have left
     ],
     align=True,
 )

@@ -90,7 +90,7 @@ _REST = 2
 
 
 @inlined
-def _find_next_other(state, future):  # type: ignore[no-untyped-def]
+def find_next_other(state, future):  # type: ignore[no-untyped-def]
     """Set `next_other_ms`: the earliest of next arrival, wake-up, fault, elastic event and end."""
     events = future.events
     earliest = min(events.end_ms[0], events.next_fault_ms[0])
@@ -218,7 +218,7 @@ def _fire_other(state, future, tables, has_faults, is_elastic):  # type: ignore[
     else:
         now.wake_ms[0] = NOT_YET
         now.is_plan_due[0] = 1
-    _find_next_other(state, future)
+    find_next_other(state, future)
     return True
 
 
@@ -382,7 +382,7 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
         begin_faults(state, future)
     if future.elastic.shape[0] > 0:
         begin_elastic(state, future)
-    _find_next_other(state, future)
+    find_next_other(state, future)
     return advance_cores(state, future, tables)
 
 
@@ -391,7 +391,7 @@ def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Continue a run that stopped, after the caller moved `end_ms`; see `event_loop.resume`.
     Returns a `Status`.
     """
-    _find_next_other(state, future)
+    find_next_other(state, future)
     if state.now.num_source[0] > 0:
         # The planning round goes on; another one would offer its cores a second time.
         return _NEEDS_DECISION
@@ -406,7 +406,7 @@ def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
     state.now.num_decisions[0] += 1
     if not accept_orders(state):
         return _BAD_ORDERS
-    _find_next_other(state, future)
+    find_next_other(state, future)
     return advance_cores(state, future, tables)
 
 
@@ -424,5 +424,5 @@ def step_cores(state, future, tables, stage, limit):  # type: ignore[no-untyped-
         return _NEEDS_DECISION
     if not accept_orders(state):
         return _BAD_ORDERS
-    _find_next_other(state, future)
+    find_next_other(state, future)
     return advance_cores(state, future, tables)

@@ -19,9 +19,11 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.tables import add_cores, begin_changes, remove_cores, stages_of
 from parcae.cluster.state import NO_JOB, NOT_YET
-from parcae.simulation.future import NEVER_MS
+from parcae.simulation.future import NEVER_MS, Manager
 
 _NEVER = np.int64(NEVER_MS)
+_NOBODY = int(Manager.NONE)
+_TELLS = int(Manager.TELLS)
 #: Spark checks ten times a second, at whole multiples of this time.
 CHECK_MS = 100
 
@@ -47,6 +49,10 @@ def begin_elastic(state, future):  # type: ignore[no-untyped-def]
     for executor in range(executors.shape[0]):
         executors.ready_ms[executor] = NOT_YET
         executors.is_up[executor] = 1 if executor < elastic.num_up[0] else 0
+        executors.up_ms[executor] = 0
+        executors.is_leaving[executor] = 0
+        executors.num_left[executor] = 0
+    elastic.num_leaving[0] = 0
     begin_changes(state)
     remove_cores(
         state,
@@ -65,7 +71,10 @@ def begin_elastic(state, future):  # type: ignore[no-untyped-def]
         elastic.next_check_ms[0] = _NEVER
         _change_cores(state, future)
         return
-    elastic.next_check_ms[0] = _next_check_ms(state, future)
+    if elastic.manager[0] == _TELLS:
+        elastic.next_check_ms[0] = _NEVER
+    else:
+        elastic.next_check_ms[0] = _next_check_ms(state, future)
     _find_next(state, future)
 
 
@@ -77,20 +86,48 @@ def follows_record(future):  # type: ignore[no-untyped-def]
 
 @inlined
 def is_draining(future):  # type: ignore[no-untyped-def]
-    """Whether a core that becomes idle leaves."""
-    return follows_record(future) and future.elastic.num_up[0] > future.elastic.target[0]
+    """Whether a core that becomes idle may leave."""
+    elastic = future.elastic
+    has_more = follows_record(future) and elastic.num_up[0] > elastic.target[0]
+    return has_more or elastic.num_leaving[0] > 0
 
 
 @kernel
 def drop_idle(state, future):  # type: ignore[no-untyped-def]
-    """Remove idle cores while more than recorded are up."""
+    """Remove idle cores while more than recorded are up, or those of executors that are to go."""
     elastic = future.elastic
+    if elastic.num_leaving[0] > 0:
+        _drop_leaving(state, future)
+        return
     while is_draining(future) and state.now.num_idle[0] > 0:
         core = state.sources.idle_head[0]
         _account(future, state.now.clock_ms[0])
         future.elastic_executors.is_up[core] = 0
         elastic.num_up[0] -= 1
         remove_cores(state, core, 1)
+
+
+@kernel
+def _drop_leaving(state, future):  # type: ignore[no-untyped-def]
+    """Remove the idle cores of executors that are to go."""
+    elastic = future.elastic
+    executors = future.elastic_executors
+    cores = elastic.executor_cores[0]
+    for executor in range(executors.shape[0]):
+        if not executors.is_leaving[executor]:
+            continue
+        for core in range(executor * cores, (executor + 1) * cores):
+            if state.executors.job[core] == NO_JOB and future.core_idle_ms[core] != NOT_YET:
+                future.core_idle_ms[core] = NOT_YET  # it has left
+                remove_cores(state, core, 1)
+                executors.num_left[executor] += 1
+        if executors.num_left[executor] == cores:
+            _account(future, state.now.clock_ms[0])
+            executors.is_up[executor] = 0
+            executors.is_leaving[executor] = 0
+            executors.num_left[executor] = 0
+            elastic.num_up[0] -= 1
+            elastic.num_leaving[0] -= 1
 
 
 @kernel
@@ -129,7 +166,7 @@ def note_backlog(state, future):  # type: ignore[no-untyped-def]
     """
     elastic = future.elastic
     now = state.now
-    if follows_record(future):
+    if follows_record(future) or elastic.manager[0] == _TELLS:
         return
     if now.num_schedulable[0] == 0:
         elastic.add_ms[0] = NOT_YET
@@ -158,7 +195,7 @@ def is_all_done(state, future):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _executors_needed(state, future):  # type: ignore[no-untyped-def]
+def executors_needed(state, future):  # type: ignore[no-untyped-def]
     """How many executors can run all running and waiting tasks at once."""
     stages = state.stages
     jobs = state.jobs
@@ -177,7 +214,10 @@ def _executors_needed(state, future):  # type: ignore[no-untyped-def]
 @kernel
 def _idle_until_ms(state, future, executor):  # type: ignore[no-untyped-def]
     """When the executor's idle time-out ends; NEVER_MS if it is not up or has a busy core."""
-    if not future.elastic_executors.is_up[executor]:
+    if (
+        not future.elastic_executors.is_up[executor]
+        or future.elastic_executors.is_leaving[executor]
+    ):
         return _NEVER
     idle_ms = np.int64(0)
     cores = future.elastic.executor_cores[0]
@@ -206,14 +246,18 @@ def _request(state, future):  # type: ignore[no-untyped-def]
     executor = 0
     while elastic.num_up[0] + elastic.num_starting[0] < elastic.target[0]:
         if not executors.is_up[executor] and executors.ready_ms[executor] == NOT_YET:
-            executors.ready_ms[executor] = state.now.clock_ms[0] + elastic.start_ms[0]
+            executors.ready_ms[executor] = (
+                state.now.clock_ms[0] + elastic.start_ms[0]
+                if elastic.manager[0] == _NOBODY
+                else _NEVER
+            )
             elastic.num_starting[0] += 1
         executor += 1
 
 
 @kernel
 def _cancel(state, future):  # type: ignore[no-untyped-def]
-    """Cancel requests beyond the target, the latest first."""
+    """Cancel requests beyond the target, the latest first; a manager's grants stay."""
     elastic = future.elastic
     executors = future.elastic_executors
     _account(future, state.now.clock_ms[0])
@@ -225,6 +269,8 @@ def _cancel(state, future):  # type: ignore[no-untyped-def]
         for executor in range(executors.shape[0]):
             if executors.ready_ms[executor] >= executors.ready_ms[latest]:
                 latest = executor
+        if elastic.manager[0] != _NOBODY and executors.ready_ms[latest] != _NEVER:
+            return
         executors.ready_ms[latest] = NOT_YET
         elastic.num_starting[0] -= 1
 
@@ -247,19 +293,38 @@ def _grow(state, future, needed):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def remove_executor(state, future, executor):  # type: ignore[no-untyped-def]
+    """Remove an executor that is up and runs no task."""
+    cores = future.elastic.executor_cores[0]
+    _account(future, state.now.clock_ms[0])
+    future.elastic_executors.is_up[executor] = 0
+    future.elastic.num_up[0] -= 1
+    remove_cores(state, executor * cores, cores)
+
+
+@kernel
+def first_idle(state, future, least_ms):  # type: ignore[no-untyped-def]
+    """The executor that has been idle longest, if that is so long; -1 without one."""
+    found = -1
+    until_ms = state.now.clock_ms[0] + future.elastic.idle_ms[0] - least_ms
+    for executor in range(future.elastic_executors.shape[0]):
+        idle_ms = _idle_until_ms(state, future, executor)
+        if idle_ms <= until_ms and (found < 0 or idle_ms < until_ms):
+            found = executor
+            until_ms = idle_ms
+    return found
+
+
+@kernel
 def _remove_idle(state, future):  # type: ignore[no-untyped-def]
     """Remove executors whose idle time-out has ended, while more than the target are up."""
     elastic = future.elastic
     clock_ms = state.now.clock_ms[0]
-    cores = elastic.executor_cores[0]
     for executor in range(future.elastic_executors.shape[0]):
         if elastic.num_up[0] <= elastic.target[0]:
             return
         if _idle_until_ms(state, future, executor) <= clock_ms:
-            _account(future, clock_ms)
-            future.elastic_executors.is_up[executor] = 0
-            elastic.num_up[0] -= 1
-            remove_cores(state, executor * cores, cores)
+            remove_executor(state, future, executor)
 
 
 @kernel
@@ -270,7 +335,7 @@ def _check(state, future):  # type: ignore[no-untyped-def]
     if elastic.is_initializing[0] and _first_idle_until_ms(state, future) <= clock_ms:
         elastic.is_initializing[0] = 0
     if not elastic.is_initializing[0]:
-        needed = _executors_needed(state, future)
+        needed = executors_needed(state, future)
         if needed < elastic.target[0]:
             elastic.target[0] = max(needed, elastic.min_executors[0])
             elastic.num_to_add[0] = 1
@@ -291,6 +356,7 @@ def _join_one(state, future):  # type: ignore[no-untyped-def]
         if executors.ready_ms[executor] == clock_ms:
             executors.ready_ms[executor] = NOT_YET
             executors.is_up[executor] = 1
+            executors.up_ms[executor] = clock_ms
             elastic.num_starting[0] -= 1
             elastic.num_up[0] += 1
             future.core_idle_ms[executor * cores : (executor + 1) * cores] = clock_ms
@@ -312,7 +378,7 @@ def _next_check_ms(state, future):  # type: ignore[no-untyped-def]
     is_moving = now.num_idle[0] < now.num_executors[0] or future.events.num_followups[0] > 0
     if is_moving or elastic.num_starting[0] > 0:
         return next_ms
-    needed = _executors_needed(state, future)
+    needed = executors_needed(state, future)
     least = max(needed, elastic.min_executors[0])
     wanted = min(needed, elastic.max_executors[0])
     if not elastic.is_initializing[0] and (elastic.target[0] > least or elastic.target[0] < wanted):

@@ -447,15 +447,21 @@ def follow_up_attempt(state, future, kind, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def interrupt(state, future, core):  # type: ignore[no-untyped-def]
+    """End the attempt on a core that is lost; its task starts again."""
+    future.faults.num_interrupted[0] += 1
+    _stop_attempt(state, future, core)
+    _lose_result(state, future, core, True)
+
+
+@kernel
 def _lose_executor(state, future, executor, first, last):  # type: ignore[no-untyped-def]
     """Lose the executor with the cores `first` to `last` - 1, and all that runs there."""
     faults = future.faults
     rows = future.fault_cores
     for core in range(first, last):
         if state.executors.stage[core] != NO_STAGE:
-            faults.num_interrupted[0] += 1
-            _stop_attempt(state, future, core)
-            _lose_result(state, future, core, True)
+            interrupt(state, future, core)
     remove_cores(state, first, last - first)
     faults.num_losses[0] += 1
     faults.down_ms[0] += (last - first) * faults.restart_ms[0]

@@ -1,0 +1,335 @@
+"""Who has how many executors of a cluster: static splits, YARN's queues, and a split that lends.
+
+`Lending` is the rule of `parcae serve --scope cluster`, too, which calls the same function.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from parcae.base.errors import ConfigError, suggestion
+from parcae.simulation.applications import Application, Seen, split_by_weight
+from parcae.simulation.future import Manager
+
+#: YARN's ResourceManager and its nodes exchange heartbeats so often.
+_HEARTBEAT_MS = 1_000
+#: The FairScheduler's preemption: a queue below its share waits so long, then executors have so
+#: long until they are killed (`fairSharePreemptionTimeout`, `waitTimeBeforeKill`, set to be fast).
+_STARVED_MS = 2_000
+_WAIT_TO_KILL_MS = 2_000
+
+
+@dataclass(eq=False)
+class Static:
+    """Each application keeps its share of the executors, by weight."""
+
+    manager: Manager = field(default=Manager.TELLS, init=False)
+
+    def begin(self, num_executors: int, applications: Sequence[Application]) -> list[int]:
+        """Begin with the split."""
+        split = split_by_weight(num_executors, [one.weight for one in applications])
+        if 0 in split:
+            raise ConfigError(
+                f"static: {num_executors} executors cannot be split among {len(applications)} "
+                "applications: give more --cores, or --allocation dynamic:fair"
+            )
+        return split
+
+    def act(self, clock_ms: int, applications: Sequence[Application]) -> None:
+        """Nothing moves."""
+
+
+@dataclass(eq=False)
+class Queues:
+    """Spark's dynamic allocation in every application, under YARN's scheduler.
+
+    `kind` is "fifo" (one queue), "fair" (a queue for each application, under the FairScheduler, or
+    under the CapacityScheduler without preemption), or "preempt" (with fast preemption).
+
+    Source: YARN's FairScheduler and Spark's YarnAllocator; heartbeats are simulated, containers'
+    places are not.
+    """
+
+    kind: str
+    min_executors: int = 0
+    idle_ms: int = 60_000
+    manager: Manager = field(default=Manager.ASKED, init=False)
+    _size: int = field(default=0, init=False)
+    _next_ms: int = field(default=0, init=False)
+    _starved_ms: dict[str, int] = field(default_factory=dict, init=False)
+    #: By application, when its executors that are marked are killed.
+    _marked: dict[str, list[int]] = field(default_factory=dict, init=False)
+
+    def begin(self, num_executors: int, applications: Sequence[Application]) -> list[int]:
+        """Begin with the fewest executors that applications keep."""
+        self._size = num_executors
+        self._next_ms = 0
+        self._starved_ms.clear()
+        self._marked = {one.name: [] for one in applications}
+        each = min(self.min_executors, num_executors // max(1, len(applications)))
+        return [each] * len(applications)
+
+    def act(self, clock_ms: int, applications: Sequence[Application]) -> None:
+        """Grant what was asked for at heartbeats; preempt."""
+        for one in applications:
+            while one.is_over and one.seen.up > self.min_executors:
+                if not one.release_idle(self.idle_ms):
+                    break
+        if clock_ms >= self._next_ms:
+            self._next_ms = clock_ms + _HEARTBEAT_MS
+            self._grant(applications)
+        if self.kind == "preempt":
+            self._preempt(clock_ms, applications)
+
+    def _grant(self, applications: Sequence[Application]) -> None:
+        seen = {one.name: one.seen for one in applications}
+        held = {name: row.held for name, row in seen.items()}
+        asked = {name: row.asked for name, row in seen.items()}
+        free = self._size - sum(held.values())
+        while free > 0:
+            waiting = [one for one in applications if asked[one.name] > 0]
+            if not waiting:
+                return
+            one = waiting[0]
+            if self.kind != "fifo":
+                one = min(waiting, key=lambda one: held[one.name] / one.weight)
+            one.grant()
+            held[one.name] += 1
+            asked[one.name] -= 1
+            free -= 1
+
+    def _preempt(self, clock_ms: int, applications: Sequence[Application]) -> None:
+        for one in applications:
+            marks = self._marked[one.name]
+            while marks and marks[0] <= clock_ms:
+                marks.pop(0)
+                one.kill()
+        seen = {one.name: one.seen for one in applications}
+        active = [one for one in applications if seen[one.name].held + seen[one.name].asked > 0]
+        weight = sum(one.weight for one in active)
+        share = {one.name: self._size * one.weight / weight for one in active}
+        for one in active:
+            row = seen[one.name]
+            short = min(row.held + row.asked, int(share[one.name])) - row.held
+            if short <= 0:
+                self._starved_ms.pop(one.name, None)
+                continue
+            since_ms = self._starved_ms.setdefault(one.name, clock_ms)
+            if clock_ms - since_ms < _STARVED_MS:
+                continue
+            self._starved_ms[one.name] = clock_ms + _WAIT_TO_KILL_MS
+            for _ in range(short - sum(map(len, self._marked.values()))):
+                over = {
+                    other.name: seen[other.name].held - len(self._marked[other.name])
+                    for other in active
+                }
+                most = max(over, key=lambda name: over[name] - share[name])
+                if over[most] <= share[most]:
+                    break
+                self._marked[most].append(clock_ms + _WAIT_TO_KILL_MS)
+
+
+class Demand(NamedTuple):
+    """What the lending rule knows of an application."""
+
+    #: Executors that take room in the cluster: up (also those that are to go), or starting.
+    held: int
+    #: Executors that the tasks which run or could start can use.
+    needed: int
+    #: Estimated work of its open jobs, in ms of one executor.
+    work_ms: float
+    #: How long an executor of it takes to start.
+    start_ms: float
+    weight: float = 1.0
+
+
+@dataclass(eq=False)
+class Lending:
+    """A split of the executors that lends what an application does not need.
+
+    An application is entitled to its split. An executor is lent only after it has been spare for
+    `patience` starts (what its loss would cost: the ski-rental rule), to an application whose work
+    would take its executors more than `worth` starts. The owner calls it back as soon as its tasks
+    can use it. Executors go at the ends of their tasks, and nobody is told to have more while the
+    cluster is full.
+
+    Args:
+        num_executors: executors that fit into the cluster.
+        patience: see above; the model of applications has its best means from 1 to 2.
+        worth: see above.
+    """
+
+    num_executors: int
+    patience: float = 2.0
+    worth: float = 2.0
+    #: By application, the executors that it should have, and those that it is told to have.
+    goal: dict[str, int] = field(default_factory=dict, init=False)
+    told: dict[str, int] = field(default_factory=dict, init=False)
+    _spare: dict[str, deque[tuple[float, int]]] = field(default_factory=dict, init=False)
+    _received_ms: dict[str, float] = field(default_factory=dict, init=False)
+    _clock_ms: float = field(default=0.0, init=False)
+
+    def share(self, clock_ms: float, demands: Mapping[str, Demand]) -> dict[str, int]:
+        """How many executors each application is told to have from now on."""
+        for kept in (self.goal, self.told, self._spare, self._received_ms):
+            for name in kept.keys() - demands.keys():
+                del kept[name]
+        since_ms = max(0.0, clock_ms - self._clock_ms)
+        self._clock_ms = clock_ms
+        for name, demand in demands.items():
+            self.goal.setdefault(name, min(demand.held, self._free()))
+            received_ms = self._received_ms.get(name, 0.0) + since_ms * demand.held
+            self._received_ms[name] = received_ms
+        entitled = self._entitled(demands)
+        spare = {name: self._spare_for_long(name, one) for name, one in demands.items()}
+        by_drain = sorted(demands, key=lambda name: -self._drain_ms(name, demands[name]))
+        for name in by_drain:
+            while self.goal[name] < min(entitled[name], demands[name].needed):
+                if not self._call_back(entitled):
+                    break
+                self.goal[name] += 1
+        for name in by_drain:
+            while self._gains(name, demands[name]):
+                if not self._lend(name, spare):
+                    break
+                self.goal[name] += 1
+        return self._tell(demands)
+
+    def _free(self) -> int:
+        return self.num_executors - sum(self.goal.values())
+
+    def _entitled(self, demands: Mapping[str, Demand]) -> dict[str, int]:
+        """The split. If there are more applications than executors, those that have received least
+        are entitled to one each, and change places every four starts.
+        """
+        names = list(demands)
+        if len(names) <= self.num_executors:
+            split = split_by_weight(self.num_executors, [one.weight for one in demands.values()])
+            return dict(zip(names, split, strict=True))
+        turn_ms = 4 * max(1.0, max(one.start_ms for one in demands.values()))
+        busy = [name for name in names if demands[name].needed > 0]
+        first = sorted(busy, key=lambda name: self._received_ms[name] // turn_ms)
+        return {name: int(name in first[: self.num_executors]) for name in names}
+
+    def _drain_ms(self, name: str, demand: Demand) -> float:
+        """How long the application's executors would take for its work."""
+        return demand.work_ms / max(1, self.goal[name])
+
+    def _gains(self, name: str, demand: Demand) -> bool:
+        """Whether one more executor is worth its start."""
+        has_use = self.goal[name] < demand.needed
+        return has_use and self._drain_ms(name, demand) > self.worth * demand.start_ms
+
+    def _spare_for_long(self, name: str, demand: Demand) -> int:
+        """Executors that were spare at all times of the last `patience` starts."""
+        spare = max(0, self.goal[name] - demand.needed)
+        past = self._spare.setdefault(name, deque())
+        # Ascending: of what came before a smaller number, only the time counts.
+        since_ms = self._clock_ms
+        while past and past[-1][1] >= spare:
+            since_ms = past.pop()[0]
+        past.append((since_ms, spare))
+        long_ago_ms = self._clock_ms - self.patience * demand.start_ms
+        while len(past) > 1 and past[1][0] <= long_ago_ms:
+            past.popleft()
+        return past[0][1] if past[0][0] <= long_ago_ms else 0
+
+    def _call_back(self, entitled: Mapping[str, int]) -> bool:
+        """Take an executor that is free, or from whoever has most beyond its split."""
+        if self._free() > 0:
+            return True
+        most = max(self.goal, key=lambda name: self.goal[name] - entitled[name])
+        if self.goal[most] <= entitled[most]:
+            return False
+        self.goal[most] -= 1
+        return True
+
+    def _lend(self, to: str, spare: dict[str, int]) -> bool:
+        """Take an executor that is free, or from whoever has had most to spare."""
+        if self._free() > 0:
+            return True
+        most = max(spare, key=lambda name: spare[name] if name != to else -1)
+        if most == to or spare[most] <= 0:
+            return False
+        spare[most] -= 1
+        self.goal[most] -= 1
+        return True
+
+    def _tell(self, demands: Mapping[str, Demand]) -> dict[str, int]:
+        """Lower what is too much at once; raise what the room in the cluster allows."""
+        told = {}
+        room = self.num_executors
+        for name, demand in demands.items():
+            told[name] = min(self.goal[name], max(self.told.get(name, 0), demand.held))
+            room -= max(told[name], demand.held)
+        for name in demands:
+            # Those that are to go take their room until they have gone.
+            more = max(0, min(self.goal[name] - told[name], room))
+            told[name] += more
+            room -= more
+        self.told = told
+        return told
+
+
+@dataclass(eq=False)
+class Served:
+    """The lending rule of the service, under YARN: what it tells becomes requests."""
+
+    patience: float = 2.0
+    worth: float = 2.0
+    start_ms: float = 3_000.0
+    manager: Manager = field(default=Manager.TELLS, init=False)
+    _rule: Lending = field(default_factory=lambda: Lending(1), init=False)
+    _next_ms: int = field(default=0, init=False)
+
+    def begin(self, num_executors: int, applications: Sequence[Application]) -> list[int]:
+        """Begin with the split."""
+        self._rule = Lending(num_executors, self.patience, self.worth)
+        self._next_ms = 0
+        return split_by_weight(num_executors, [one.weight for one in applications])
+
+    def act(self, clock_ms: int, applications: Sequence[Application]) -> None:
+        """Let executors go at once, and start others at YARN's heartbeats."""
+        seen = {one.name: one.seen for one in applications}
+        told = self._rule.share(
+            clock_ms, {one.name: self._demand(one, seen[one.name]) for one in applications}
+        )
+        is_heartbeat = clock_ms >= self._next_ms
+        self._next_ms += _HEARTBEAT_MS * is_heartbeat
+        for one in applications:
+            row = seen[one.name]
+            more = told[one.name] - (row.held - row.leaving)
+            while more > 0 and one.keep():
+                more -= 1
+            while more < 0 and one.drain():
+                more += 1
+            while more > 0 and is_heartbeat and one.grant():
+                more -= 1
+
+    def _demand(self, one: Application, row: Seen) -> Demand:
+        # Before an executor has started, the service knows nothing of its time, either.
+        return Demand(row.held, row.needed, row.work_ms, self.start_ms, one.weight)
+
+
+#: By word of `--allocation`: what it means.
+WORDS = {
+    "shared": "one application with all jobs and all cores",
+    "static": "a fixed split of the executors",
+    "dynamic:fifo": "Spark's dynamic allocation, one YARN queue",
+    "dynamic:fair": "Spark's dynamic allocation, a YARN queue for each application",
+    "dynamic:preempt": "the same, with the FairScheduler's fast preemption",
+    "serve": "a split that lends, as `parcae serve --scope cluster`",
+}
+SHARED = "shared"
+
+
+def parse_allocations(text: str) -> tuple[str, ...]:
+    """The words of a list such as "dynamic:fair,static,shared"."""
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for word in words:
+        if word not in WORDS:
+            raise ConfigError(f"--allocation {word}: {suggestion(word, WORDS)}")
+    return words
