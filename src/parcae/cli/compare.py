@@ -7,9 +7,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from parcae.base.errors import ConfigError
 from parcae.base.options import option
 from parcae.cli.checks import names_in
-from parcae.cli.commands import command
+from parcae.cli.commands import Only, command
 from parcae.cli.options import (
     DEADLINES,
     DRAWN_JOBS,
@@ -28,11 +29,14 @@ from parcae.cli.options import (
 )
 from parcae.cli.progress import counting, naming_kept
 from parcae.cli.tables import print_fitted
+from parcae.evaluation.applications import ApplicationsWorld, read_applications
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.compare import compare as compare_policies
 from parcae.evaluation.comparison import Comparison, write_comparison
 from parcae.evaluation.per_job import FORMATS, RECURRING_FORMATS, check_per_job, write_table
 from parcae.evaluation.report import write_report
+from parcae.simulation.allocations import WORDS, parse_allocations
+from parcae.simulation.config import WorldName
 from parcae.simulation.elastic import Elastic
 
 #: Policies that are compared by default, by world. The first is the baseline.
@@ -112,11 +116,61 @@ class JobsOutputOptions(OutputOptions):
         )
 
 
-@command(FOR_ELASTIC)
+class ApplicationsOptions(Options):
+    """Several applications instead of one."""
+
+    applications: str | None = option(
+        None,
+        "Several Spark applications on the cluster: auto (one for each user), or a file of pools, "
+        "each of which is one. Cores then come as executors.",
+        metavar="auto|FILE",
+    )
+    allocation: str = option(
+        "dynamic:fair,static,shared",
+        f"With --applications: who has executors, separated by commas: {', '.join(WORDS)}.",
+    )
+    start_sigma: float = option(
+        0.5,
+        "With --applications: sigma of the log-normal time that an executor takes to start.",
+        ge=0,
+        le=3,
+    )
+
+    def world(self, world: ClusterWorld, elastic: Elastic) -> ClusterWorld:
+        """The world of these applications; the given one without any."""
+        if self.applications is None:
+            return world
+        allocations = parse_allocations(self.allocation)
+        if world.config.world is not WorldName.CORES:
+            raise ConfigError("--applications exists in the world of cores only: leave out --world")
+        own = world.config.elastic or elastic
+        config = world.config.model_copy(update={"elastic": None})
+        cluster = read_applications(
+            self.applications, world.workload, config, own, self.start_sigma
+        )
+        return ApplicationsWorld(
+            world.workload,
+            config,
+            world.arrivals,
+            world.num_jobs,
+            cluster=cluster,
+            allocations=allocations,
+        )
+
+
+_WITH_APPLICATIONS = Only(
+    ("allocation", "start_sigma"),
+    lambda given: given["applications"] is not None,
+    "with --applications",
+)
+
+
+@command(FOR_ELASTIC, _WITH_APPLICATIONS)
 def compare(
     cluster: SimulatedClusterOptions,
     elastic: Elastic,
     runs: RunOptions,
+    several: ApplicationsOptions,
     output: JobsOutputOptions,
     workload: str = WORKLOAD,
     policies: str | None = option(
@@ -135,11 +189,12 @@ def compare(
     loaded = cluster.load(workload, runs.deadlines)
     arrivals = runs.arrivals or usual_arrivals(loaded)
     num_jobs = number_of_jobs(runs.jobs, arrivals, loaded)
-    names = DEFAULT_POLICIES[config.world.value] if policies is None else policies
+    default = DEFAULT_POLICIES[config.world.value] if several.applications is None else "fair"
+    names = default if policies is None else policies
     kept = f"the finished seeds are in {runs.keep}; the same command goes on from there"
     with naming_kept(runs.keep, kept), counting("simulating", has_counts=True) as progress:
         comparison = compare_policies(
-            ClusterWorld(loaded, config, arrivals, num_jobs),
+            several.world(ClusterWorld(loaded, config, arrivals, num_jobs), elastic),
             names_in(names),
             num_seeds=runs.seeds,
             seed_start=runs.seed_start,

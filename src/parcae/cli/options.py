@@ -274,7 +274,7 @@ class SimulatedClusterOptions(ClassClusterOptions):
 #: The options of `Elastic` have no effect on clusters of fixed sizes.
 FOR_ELASTIC = Only(
     ("cores_per_executor", "start_ms", "backlog_ms", "idle_ms"),
-    lambda given: ".." in str(given["cores"]),
+    lambda given: ".." in str(given["cores"]) or given.get("applications") is not None,
     "to elastic clusters (--cores MIN..MAX, as in 8..64)",
 )
 

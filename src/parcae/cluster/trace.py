@@ -93,6 +93,7 @@ class Trace:
         faults: what went wrong, or None if the simulated cluster has no faults.
         held_ms: elastic clusters: core time that was held, that is of cores up or starting; None if
             the size was fixed.
+        started: several applications on one cluster: executors that were started; else None.
         world: the rules by which executors were assigned; in the world of cores each is a core.
         has_sessions: whether jobs arrived after others had ended, so that arrivals depend on the
             policy; jobs are then in the order of the sequence.
@@ -116,6 +117,7 @@ class Trace:
     classes: tuple[ExecutorClass, ...] = ()
     faults: FaultCounts | None = None
     held_ms: int | None = None
+    started: int | None = None
     world: World = World.EXECUTORS
     has_sessions: bool = False
     has_driver: bool = False

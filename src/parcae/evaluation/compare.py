@@ -161,6 +161,10 @@ class ClusterWorld(ComparedWorld):
         """The jobs of the run of a seed."""
         return self.workload.draw(self.num_jobs, self.arrivals, self.config, seed=seed)
 
+    def run(self, sequence: JobSequence, policy: Any, seed: int, record: bool = False) -> Trace:
+        """Simulate one run under one policy."""
+        return simulate(sequence, policy, self.config, seed, record=record)
+
     def play(self, resolved: ResolvedPolicies, runs: Sequence[int]) -> list[Played]:
         """Simulate the runs of the seeds under every policy."""
         return [self._play_seed(resolved, seed) for seed in runs]
@@ -173,7 +177,7 @@ class ClusterWorld(ComparedWorld):
         rows = []
         traces = []
         for policy in resolved.for_sequence(sequence, seed).values():
-            trace = simulate(sequence, policy, self.config, seed, record=record)
+            trace = self.run(sequence, policy, seed, record)
             traces.append(replace(trace, tasks=None, decisions=None))
             rows.append(_metrics(trace, sequence))
         for name in resolved.also:
@@ -352,16 +356,16 @@ class ClusterWorld(ComparedWorld):
                 "of jobs, 95% interval",
                 has_interval=False,
             ),
-            Column("worst", _number("worst_ratio_to_first"), "{:,.2f}".format, "times"),
-            Column("p95 JCT", _number("p95_jct_s"), seconds_text, "s"),
-            Column("p99 JCT", _number("p99_jct_s"), seconds_text, "s"),
-            Column("makespan", _number("makespan_s"), seconds_text, "s"),
-            Column("busy", _number("utilization"), "{:.0%}".format, "share"),
-            Column("slowdown", _number("mean_slowdown"), "{:,.1f}".format, "mean", False),
-            Column("work", _number("work_inflation"), "{:.2f}".format, "inflation", False),
+            Column("worst", number_of("worst_ratio_to_first"), "{:,.2f}".format, "times"),
+            Column("p95 JCT", number_of("p95_jct_s"), seconds_text, "s"),
+            Column("p99 JCT", number_of("p99_jct_s"), seconds_text, "s"),
+            Column("makespan", number_of("makespan_s"), seconds_text, "s"),
+            Column("busy", number_of("utilization"), "{:.0%}".format, "share"),
+            Column("slowdown", number_of("mean_slowdown"), "{:,.1f}".format, "mean", False),
+            Column("work", number_of("work_inflation"), "{:.2f}".format, "inflation", False),
         ]
         if self.config.world is WorldName.EXECUTORS:
-            shown.append(Column("executor", _number("moves"), "{:,.0f}".format, "moves", False))
+            shown.append(Column("executor", number_of("moves"), "{:,.0f}".format, "moves", False))
         if self.has_deadlines:
             shown[4:4] = [
                 Column("missed", _estimate(MISSED), percent, "of deadlines"),
@@ -369,17 +373,17 @@ class ClusterWorld(ComparedWorld):
                 Column("tardiness", _estimate(TARDINESS), seconds_text, "s, 95% interval"),
             ]
         if _has_unused_memory(comparison):
-            shown.append(Column("memory unused", _number("fragmentation"), percent, "share"))
+            shown.append(Column("memory unused", number_of("fragmentation"), percent, "share"))
         if self.config.faults is not None:
             of_tasks = "{:,.1f}".format
             shown += [
-                Column("failed", _number("failed_attempts"), of_tasks, "attempts", False),
-                Column("copies", _number("speculative_copies"), of_tasks, "of tasks", False),
-                Column("wasted", _number("wasted_share"), percent, "core time", False),
+                Column("failed", number_of("failed_attempts"), of_tasks, "attempts", False),
+                Column("copies", number_of("speculative_copies"), of_tasks, "of tasks", False),
+                Column("wasted", number_of("wasted_share"), percent, "core time", False),
             ]
         if self.config.elastic is not None:
-            shown.append(Column("held", _number("cores_held"), "{:,.1f}".format, "cores"))
-            hours = _number("core_hours_per_job")
+            shown.append(Column("held", number_of("cores_held"), "{:,.1f}".format, "cores"))
+            hours = number_of("core_hours_per_job")
             shown.append(Column("core hours", hours, _hours_text, "a job"))
         return shown
 
@@ -547,7 +551,7 @@ def _estimate(name: str) -> Callable[[PolicyResult], Estimate]:
     return lambda result: result.estimates[name]
 
 
-def _number(name: str) -> Callable[[PolicyResult], float]:
+def number_of(name: str) -> Callable[[PolicyResult], float]:
     return lambda result: float(result.numbers[name])
 
 

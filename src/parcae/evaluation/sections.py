@@ -255,12 +255,15 @@ _LONG_NAME = 40
 def cluster_sections(comparison: Comparison) -> list[Section]:
     """The page's sections after the table: averages, tenants, recurring jobs, one run's charts."""
     return [
-        _overall(comparison),
-        *_tenants(comparison),
-        *_recurring(comparison),
+        *averages_and_groups(comparison),
         *_one_run(comparison, *first_runs(comparison)),
         *_overdrafts(comparison),
     ]
+
+
+def averages_and_groups(comparison: Comparison) -> list[Section]:
+    """What needs no recorded run: averages, tenants, recurring jobs."""
+    return [_overall(comparison), *_tenants(comparison), *_recurring(comparison)]
 
 
 def _overall(comparison: Comparison) -> Section:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from parcae.base.errors import ConfigError, suggestion
-from parcae.simulation.applications import Application, Seen, split_by_weight
+from parcae.simulation.applications import Allocation, Application, Seen, split_by_weight
+from parcae.simulation.elastic import Elastic
 from parcae.simulation.future import Manager
 
 #: YARN's ResourceManager and its nodes exchange heartbeats so often.
@@ -333,3 +334,12 @@ def parse_allocations(text: str) -> tuple[str, ...]:
         if word not in WORDS:
             raise ConfigError(f"--allocation {word}: {suggestion(word, WORDS)}")
     return words
+
+
+def allocation_named(word: str, elastic: Elastic) -> Allocation:
+    """The allocation that a word other than "shared" stands for."""
+    kind, _, queues = word.partition(":")
+    if kind == "dynamic":
+        least = elastic.min_cores // elastic.cores_per_executor
+        return Queues(queues, least, elastic.idle_ms)
+    return Static() if kind == "static" else Served(start_ms=elastic.start_ms)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from parcae.base.compiled.kernels import as_many
 from parcae.base.errors import ConfigError
 from parcae.cluster.state import World
-from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.cluster.trace import NOT_COMPLETED, FaultCounts, Trace
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults
@@ -336,13 +336,15 @@ def _together(
     counts: Counts,
 ) -> Trace:
     """One trace of all jobs."""
-    of_jobs = {
+    of_jobs: dict[str, Any] = {
         "arrival_ms": np.array(sequence.arrival_ms),
         "completion_ms": np.full(sequence.num_jobs, NOT_COMPLETED),
         "executed_ms": np.zeros(sequence.num_jobs, np.int64),
         "num_moves": np.zeros(sequence.num_jobs, np.int64),
     }
-    sums = dict.fromkeys(("num_arrived", "num_decisions", "num_events", "num_tasks"), 0)
+    sums: dict[str, Any] = dict.fromkeys(
+        ("num_arrived", "num_decisions", "num_events", "num_tasks"), 0
+    )
     has_driver = False
     for places, one in parts:
         trace = one.simulator.trace(policy)
@@ -357,6 +359,8 @@ def _together(
         job_names=tuple(job.name for job in sequence.jobs),
         clock_ms=int(of_jobs["completion_ms"].max()),
         held_ms=counts.held_ms * cluster.elastic.cores_per_executor,
+        started=counts.started,
+        faults=FaultCounts(0, counts.interrupted, 0, 0, 0, 0, 0),
         world=World.CORES,
         has_sessions=sequence.has_sessions,
         has_driver=has_driver,

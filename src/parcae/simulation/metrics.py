@@ -399,6 +399,7 @@ class RunSummary:
         cores_held: mean number of cores that were up or starting; None, as the next, for a cluster
             of a fixed size.
         core_hours_per_job: core hours held / jobs that arrived.
+        executors_started: executors that were started; None unless there are several applications.
     """
 
     average_jct_ms: float
@@ -427,6 +428,7 @@ class RunSummary:
     wasted_share: float | None = None
     cores_held: float | None = None
     core_hours_per_job: float | None = None
+    executors_started: int | None = None
 
     def to_json(self) -> dict[str, float]:
         """Return the metrics by name, times in ms; unknown ones are left out."""
@@ -475,4 +477,5 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         wasted_share=wasted_share(trace),
         cores_held=cores_held(trace),
         core_hours_per_job=core_hours_per_job(trace),
+        executors_started=trace.started,
     )
