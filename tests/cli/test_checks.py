@@ -60,7 +60,6 @@ from tests.fuzzing.commands import commands
         ),
         ("train --world rigid set --load 1 -o out --estimates actual", "--estimates has no effect"),
         ("serve --executor-cores 2", "--executor-cores has no effect"),
-        ("serve --moving-delay-ms 3000", "only with --scope cluster"),
         ("workload import spark-events log -o w.parcae --recorded --keep-first-runs", "without"),
         ("compare toy --world cores --moving-delay-ms 5", "in the world of executors only"),
     ],

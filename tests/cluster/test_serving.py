@@ -16,10 +16,10 @@ from parcae.cluster.kernels.serving import (
     job_ended,
     rerun_tasks,
     resize,
-    share_out_cores,
     stages_added,
     tasks_ended,
     tasks_started,
+    work_at_hand,
 )
 from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
 from parcae.cluster.state import (
@@ -191,28 +191,17 @@ def test_without_an_order_jobs_are_served_first_come() -> None:
     assert state.stage_orders.tier[:2].tolist() == [0.0, 0.0]
 
 
-def _shares(cores: Cores, num_cores: int) -> list[int]:
-    """Return the cores of every job in the system if the given number is shared out."""
-    shares = np.zeros(4, np.int64)
-    tables = np.zeros(16, np.int64), np.zeros(4, np.int64)
-    share_out_cores(cores.state, num_cores, shares, *tables)
-    return shares[: cores.state.now.num_jobs[0]].tolist()
-
-
-def test_cores_are_shared_out_by_the_order_to_what_runs_or_could_run() -> None:
+def test_work_at_hand_is_what_runs_and_what_could_start() -> None:
     cores = Cores(4)
-    for num_tasks in (2, 9, 9):
-        cores.reveal(cores.arrive([(num_tasks, 10.0, ())]), 0)
+    for num_tasks in (2, 9):
+        cores.reveal(cores.arrive([(num_tasks, 10.0, ()), (5, 10.0, (0,))]), 0)
     cores.follow()
-    assert _shares(cores, 5) == [2, 3, 0]  # first come
-    cores.offer()
-    assert _shares(cores, 5) == [2, 3, 0]  # as if no core were busy
-    cores.follow(tier=[1.0, 0.0, 0.0], weight=[0.0, 1.0, 2.0])
-    assert _shares(cores, 6) == [0, 2, 4]
-    cores.follow(limit=[1, 2])
-    assert _shares(cores, 6) == [1, 2, 3]
-    cores.follow(stage_limit=[1, 3, 0])
-    assert _shares(cores, 6) == [1, 3, 0]
+    cores.offer()  # two tasks of each
+    tasks = np.zeros(4, np.int64)
+    work_ms = np.zeros(4)
+    work_at_hand(cores.state, tasks, work_ms)
+    assert tasks.tolist() == [2, 9, 0, 0]  # the stages behind them cannot start
+    assert work_ms.tolist() == [60.0, 130.0, 0.0, 0.0]  # running tasks are half done
 
 
 def _update_virtual_run(state: ClusterState, virtual: VirtualRun) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.cluster.kernels.serving import share_out_cores
+from parcae.cluster.kernels.serving import work_at_hand
 from parcae.policies.orders.kernels import OrderKind
 from parcae.service import session, sharing
 from parcae.service.admin import Board
@@ -18,7 +18,6 @@ from parcae.service.protocol import (
     Error,
     Events,
     JobArrived,
-    JobEnded,
     JobOrder,
     OrdersMessage,
     StageMessage,
@@ -39,15 +38,13 @@ from tests.service.speaking import (
 )
 
 
-def _service(cores: int, executor_cores: int = 1, delay_ms: int = 0) -> Service:
-    return service_of(planner(OrderKind.SJF), sharing=Sharing(cores, executor_cores, delay_ms))
+def _service(cores: int, executor_cores: int = 1) -> Service:
+    return service_of(planner(OrderKind.SJF), sharing=Sharing(cores, executor_cores))
 
 
-def _two(
-    cores: int, executor_cores: int = 1, delay_ms: int = 0
-) -> tuple[Service, Speaker, Speaker]:
+def _two(cores: int, executor_cores: int = 1) -> tuple[Service, Speaker, Speaker]:
     """A shared cluster, and two applications on it."""
-    service = _service(cores, executor_cores, delay_ms)
+    service = _service(cores, executor_cores)
     return service, Speaker(service, "one"), Speaker(service, "two")
 
 
@@ -59,19 +56,71 @@ def _executors(client: Speaker) -> int | None:
     return last.executors
 
 
-def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
+def _given(reply: OrdersMessage | Error) -> int | None:
+    assert isinstance(reply, OrdersMessage)
+    return reply.executors
+
+
+def test_the_first_application_keeps_what_it_has_until_another_has_work() -> None:
     _, one, two = _two(cores=8, executor_cores=2)
-    assert one.state(0).executors == 0  # type: ignore[union-attr]
-    two.state(0)
-    reply = one.events(0, JobArrived(job=job_of("long", (100, ()))))
-    assert reply.executors == 4  # type: ignore[union-attr]
-    reply = two.events(5, JobArrived(job=job_of("short", (5, ()))))
-    assert reply.executors == 3  # type: ignore[union-attr]
-    assert _executors(one) == 1  # never below one while the order serves its job
-    assert order_of(reply) == ["short"]  # each application gets its own jobs only
-    two.events(9, began("short", 0, 5), ended("short", 0, 5, 20), JobEnded(job_id="short"))
+    assert _given(one.state(8, job_of("long", (100, ())))) == 4
+    assert _given(two.state(0)) == 0
+    assert _given(one.events(4)) == 4
+    # Its split is two of the four, and they are still the other's.
+    assert _given(two.events(5, JobArrived(job=job_of("short", (5, ()))))) == 0
+    assert _executors(one) == 2
+    one.events(6, cores=4)
+    assert _executors(two) == 2
+    assert order_of(two.events(7)) == ["short"]  # each application gets its own jobs only
+
+
+def test_what_goes_takes_room_until_it_has_gone() -> None:
+    _, one, two = _two(cores=4)
+    one.state(4, job_of("long", (100, ())))
+    two.state(0, job_of("b", (100, ())))
+    assert _executors(one) == 2
+    one.events(5, cores=3)
+    assert _executors(two) == 1
+    assert _given(two.events(6)) == 1
+    one.events(7, cores=2)
+    assert _executors(two) == 2
+
+
+def test_an_executor_is_lent_after_two_starts_and_called_back_at_once() -> None:
+    _, one, two = _two(cores=4)
+    one.state(2, job_of("long", (100, ())))
+    two.state(2)
+    reply = one.events(9_000)
+    assert _given(reply) == 2
+    assert isinstance(reply, OrdersMessage)
+    assert reply.wake_ms == 9_500  # it waits for more, so the rule is to be asked again
+    assert _given(one.events(10_000)) == 2  # the other one's executors are still there
+    assert _executors(two) == 0
+    two.events(10_500, cores=0)
     assert _executors(one) == 4
-    assert order_of(one.events(10)) == ["long"]
+    one.events(14_000, cores=4)
+    two.events(20_000, JobArrived(job=job_of("b", (9, ()))))
+    assert _executors(one) == 2
+
+
+def test_executors_that_do_not_come_go_to_others() -> None:
+    service, one, two = _two(cores=4)
+    one.state(0, job_of("a", (100, ())))
+    two.state(2, job_of("b", (100, ())))
+    assert _given(one.events(1)) == 2
+    assert _given(two.events(16_000)) == 4  # three starts later
+    assert _executors(one) == 0
+    (cluster,) = Board(service).snapshot()["clusters"]
+    assert cluster["executors"] == {"one": 0, "two": 4}
+
+
+def test_how_long_executors_take_to_start_is_learned() -> None:
+    service, one, _ = _two(cores=4)
+    one.state(0, job_of("a", (100, ())))
+    one.events(25_000, cores=4)
+    assert service.sharing is not None
+    # Four starts of 25 s move a mean of 5 s.
+    assert service.sharing._seen["one"].start_ms == pytest.approx(25_000 - 20_000 * 0.7**4)
 
 
 def test_jobs_of_two_applications_may_have_one_id() -> None:
@@ -81,58 +130,6 @@ def test_jobs_of_two_applications_may_have_one_id() -> None:
     one.events(5, began("a", 0, 3), ended("a", 0, 3, 3))
     mirror = service.mirrors[""]
     assert set(mirror.jobs) == {("two", "a")}
-
-
-def test_an_application_keeps_executors_that_no_other_needs() -> None:
-    _, one, two = _two(cores=4)
-    one.state(4, job_of("a", (4, ())))
-    two.state(0)
-    reply = one.events(5, began("a", 0, 4), ended("a", 0, 4, 4))
-    assert reply.executors == 4  # type: ignore[union-attr]
-    two.events(6, JobArrived(job=job_of("b", (3, ()))))
-    assert _executors(one) == 1
-
-
-def _with_a_delay() -> tuple[Speaker, OrdersMessage | Error]:
-    """A client whose short job has just arrived beside a long one of another, and its orders."""
-    _, one, two = _two(cores=4, delay_ms=1_000)
-    one.state(4, job_of("long", (100, ())))
-    two.state(0)
-    return two, two.events(10, JobArrived(job=job_of("short", (50, ()))))
-
-
-def test_executors_are_not_taken_too_often() -> None:
-    two, orders = _with_a_delay()
-    assert orders.executors == 1  # type: ignore[union-attr]
-    assert two.events(500).executors == 1  # type: ignore[union-attr]
-    assert two.events(1_010).executors == 2  # type: ignore[union-attr]
-    assert two.events(2_010).executors == 3  # type: ignore[union-attr]
-    # The long job is served as well.
-    assert two.events(9_000).executors == 3  # type: ignore[union-attr]
-
-
-def test_executors_go_on_moving_without_events_when_the_delay_is_over() -> None:
-    two, orders = _with_a_delay()
-    given = []
-    # A client that sends an empty message at the time that the orders name, and nothing else.
-    while isinstance(orders, OrdersMessage) and orders.wake_ms is not None:
-        given.append((orders.executors, orders.wake_ms))
-        orders = two.events(orders.wake_ms)
-    assert given == [(1, 1_010), (2, 2_010)]
-    assert isinstance(orders, OrdersMessage)
-    assert orders.executors == 3
-
-
-def test_the_time_to_ask_next_is_passed_on_by_who_leaves() -> None:
-    service = _service(cores=6, delay_ms=1_000)
-    one, two, three = (Speaker(service, name) for name in ("one", "two", "three"))
-    one.state(6, job_of("long", (100, ())))
-    three.state(0)
-    two.state(0, job_of("short", (50, ())))
-    three.wire.ask(Bye())
-    last = one.pushed[-1]
-    assert isinstance(last, OrdersMessage)
-    assert last.wake_ms == 1_000
 
 
 def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
@@ -164,9 +161,8 @@ def test_stages_of_two_jobs_that_change_places_mean_another_order() -> None:
 
 def test_who_leaves_frees_the_cluster_for_the_others() -> None:
     service, one, two = _two(cores=4)
-    one.state(4, job_of("long", (100, ())))
-    two.state(0, job_of("short", (50, ())))
-    assert _executors(one) == 1
+    one.state(2, job_of("long", (100, ())))
+    two.state(2, job_of("short", (50, ())))
     two.wire.ask(Bye())
     assert _executors(one) == 4
     assert set(service.mirrors[""].jobs) == {("one", "long")}
@@ -206,34 +202,28 @@ def test_one_applications_nonsense_leaves_the_others_alone() -> None:
     assert order_of(two.state(0, job_of("short", (50, ())), clock_ms=7)) == ["short"]
 
 
-def test_no_more_executors_are_given_than_there_are() -> None:
-    _, one, two = _two(cores=8, executor_cores=2, delay_ms=10_000)
-    assert one.state(8, job_of("long", (100, ()))).executors == 4  # type: ignore[union-attr]
-    assert two.state(8, job_of("short", (3, ()))).executors == 2  # type: ignore[union-attr]
-    assert _executors(one) == 2
+def test_the_cluster_is_looked_at_once_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
 
+    def counted(state: Any, *tables: Any) -> None:
+        looks.append(len(state.jobs))
+        work_at_hand(state, *tables)
 
-def test_the_cores_are_shared_out_once_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    num_cores: list[int] = []
-
-    def counted(state: Any, cores: int, *tables: Any) -> None:
-        num_cores.append(cores)
-        share_out_cores(state, cores, *tables)
-
-    monkeypatch.setattr(sharing, "share_out_cores", counted)
+    monkeypatch.setattr(sharing, "work_at_hand", counted)
     service = _service(cores=12)
     board = Board(service)
     clients = [Speaker(service, f"app {number}") for number in range(5)]
     for number, client in enumerate(clients):
         client.state(0, job_of("a", (9 + number, ())))
-    assert len(num_cores) == 5
-    assert clients[4].events(1).executors == 1  # type: ignore[union-attr]
+    assert len(looks) == 5
+    assert _given(clients[4].events(1)) == 2
     assert code_of(clients[3].events(1, began("unknown", 0))) == ("unknown_job", "state")
     clients[2].wire.ask(Bye())
-    assert len(num_cores) == 8
+    assert len(looks) == 8
     (cluster,) = board.snapshot()["clusters"]
-    assert cluster["executors"] == {"app 0": 9, "app 1": 2, "app 3": 0, "app 4": 1}
-    assert len(num_cores) == 8
+    assert set(cluster["executors"]) == {"app 0", "app 1", "app 3", "app 4"}
+    assert sum(cluster["executors"].values()) <= 12
+    assert len(looks) == 8
 
 
 def test_a_cluster_without_room_for_an_executor_is_refused() -> None:

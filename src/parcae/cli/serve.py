@@ -29,7 +29,7 @@ PROFILE = option(
 
 @command(
     Only(
-        ("executor_cores", "moving_delay_ms"),
+        ("executor_cores",),
         lambda given: given["scope"] != "application",
         "with --scope cluster",
     )

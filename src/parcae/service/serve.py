@@ -146,12 +146,6 @@ class ServeSettings(BaseModel):
         "With --scope cluster: cores of one executor. With spark.task.cpus above 1, divide by it.",
         ge=1,
     )
-    moving_delay_ms: int = option(
-        0,
-        "With --scope cluster: shortest time between two executors taken from one application.",
-        ge=0,
-        le=10**12,
-    )
     arrivals: str = option(
         "load:0.9", "Expected arrivals; chooses the nearest shipped variant of a policy."
     )
@@ -208,7 +202,7 @@ def make_service(
     policy_for(settings.num_cores)  # raises an error now if the policy does not exist
     sharing = None
     if settings.scope is Scope.CLUSTER:
-        sharing = Sharing(settings.num_cores, settings.executor_cores, settings.moving_delay_ms)
+        sharing = Sharing(settings.num_cores, settings.executor_cores)
     first = DurationModel(workload)
     warm_up(Service(policy_for, settings.policy, first, sharing=sharing and Sharing(4)))
     return Service(

@@ -551,7 +551,7 @@ class Session:
             mirror.take_events(self.application, part, prepared, is_whole=is_whole)
         sharing = self.service.sharing
         if sharing is not None and part.cores is not None:
-            sharing.report_cores(self.application, part.cores)
+            sharing.report_cores(self.application, part.cores, mirror.clock_ms)
         if is_whole:
             self.service.share_out(mirror, self.application)
 

@@ -1,20 +1,43 @@
 """`Sharing`: how many executors of a shared cluster each application should have.
 
-All cores of the cluster are assigned anew, by the order in force, to the tasks that run or could
-start. An application should have as many executors as it needs for the cores assigned to it.
+The rule is `parcae.simulation.allocations.Lending`, which simulations of several applications use,
+too. Here is what it must know of live applications.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from parcae.base.errors import ConfigError
-from parcae.cluster.kernels.serving import share_out_cores
+from parcae.cluster.kernels.serving import work_at_hand
 from parcae.service.mirror import Mirror
 from parcae.service.protocol import OrdersMessage
+from parcae.simulation.allocations import Demand, Lending
+
+#: How long an executor takes to start, until an application's own have shown it.
+_START_MS = 5_000.0
+#: A new start counts so much in the mean of an application.
+_NEW = 0.3
+#: An executor that has not come after so many starts is given up, for as long.
+_GIVEN_UP = 3.0
+#: While an application waits for more, the rule is asked again after this time without events.
+_AGAIN_MS = 500
+
+
+@dataclass
+class _Executors:
+    """What an application reported of its executors."""
+
+    cores: int = 0
+    start_ms: float = _START_MS
+    #: When each executor that it was told to have and that has not come was first allowed.
+    asked_ms: list[int] = field(default_factory=list)
+    #: Until when no more are expected than there are.
+    given_up_ms: int = -1
 
 
 @dataclass
@@ -29,11 +52,10 @@ class Sharing:
 
     num_cores: int
     executor_cores: int = 1
-    moving_delay_ms: int = 0
     #: How many executors every application should have, by the last `share_out`.
     executors: dict[str, int] = field(default_factory=dict, init=False)
-    _taken_ms: dict[str, int] = field(default_factory=dict, init=False)
-    # When an executor that an application waits for may be taken, by the cluster's clock.
+    _seen: dict[str, _Executors] = field(default_factory=dict, init=False)
+    #: When to ask again without an event, by the cluster's clock.
     _wake_ms: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -48,25 +70,28 @@ class Sharing:
         """Number of executors that fit into the cluster."""
         return self.num_cores // self.executor_cores
 
-    def report_cores(self, application: str, cores: int) -> None:
-        """Record the cores that a new application already has.
+    @cached_property
+    def _rule(self) -> Lending:
+        return Lending(self.num_executors)
 
-        It keeps those executors until they are taken; later reports change nothing.
-        """
-        self.executors.setdefault(
-            application, min(self.num_executors, cores // self.executor_cores)
-        )
+    def report_cores(self, application: str, cores: int, clock_ms: int) -> None:
+        """Record the cores that an application has now, those of executors that go included."""
+        seen = self._seen.setdefault(application, _Executors())
+        came = cores // self.executor_cores - seen.cores // self.executor_cores
+        for asked_ms in seen.asked_ms[: max(0, came)]:
+            seen.start_ms += _NEW * (clock_ms - asked_ms - seen.start_ms)
+        del seen.asked_ms[: max(0, came)]
+        seen.cores = cores
 
     def forget(self, application: str) -> None:
         """Remove an application that ended; its executors become free."""
         self.executors.pop(application, None)
-        self._taken_ms.pop(application, None)
+        self._seen.pop(application, None)
 
     def completed(
         self, worded: Callable[[], OrdersMessage], mirror: Mirror, application: str
     ) -> Callable[[], OrdersMessage]:
         """The application's orders with its executors, and with when to share out again."""
-        # Without an event the executors would stay where they are when the moving delay is over.
         wakes = (mirror.wake_ms, self._wake_ms)
         wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
         also = {
@@ -78,93 +103,45 @@ class Sharing:
     def share_out(self, mirror: Mirror) -> None:
         """Compute the number of executors of every application, and remember it.
 
-        An application loses executors only if another one has a right to them. It assigns every
-        core of the cluster, so it is called once for a request, not for each application.
+        It looks at all tasks of the cluster, so it is called once for a request.
         """
-        wanted, served = self._wanted(mirror)
-        names = list(dict.fromkeys([*wanted, *self.executors]))
-        goal = self._goal(names, wanted, served)
-        given = {name: self.executors.get(name, 0) for name in names}
-        free = self._cut_excess(names, given, goal)
-        self._wake_ms = None
-        for name in names:
-            while given[name] < goal[name]:
-                if free <= 0 and not self._take(names, given, goal, name, mirror.clock_ms):
-                    break
-                free = max(0, free - 1)
-                given[name] += 1
-        self.executors = given
+        demands = self._demands(mirror)
+        told = self._rule.share(mirror.clock_ms, demands)
+        for name, seen in self._seen.items():
+            missing = max(0, told.get(name, 0) - demands[name].held)
+            del seen.asked_ms[missing:]
+            seen.asked_ms += [mirror.clock_ms] * (missing - len(seen.asked_ms))
+        waits = any(self._rule.goal[name] < one.needed for name, one in demands.items())
+        self._wake_ms = mirror.clock_ms + _AGAIN_MS if waits else None
+        self.executors = told
 
-    def _cut_excess(self, names: list[str], given: dict[str, int], goal: dict[str, int]) -> int:
-        """Take back what applications report beyond the cluster's size, from the last ones first.
-        Returns the number of free executors.
-        """
-        free = self.num_executors - sum(given.values())
-        for name in reversed(names):
-            cut = max(0, min(-free, given[name] - goal[name]))
-            given[name] -= cut
-            free += cut
-        return free
-
-    def _wanted(self, mirror: Mirror) -> tuple[dict[str, int], set[str]]:
-        """What the order in force means for the applications. Returns executors that each
-        application could use, by the order of their first jobs; the applications that must get at
-        least one executor.
-        """
+    def _demands(self, mirror: Mirror) -> dict[str, Demand]:
+        """What the rule knows of each application, by the order of their first messages."""
         state = mirror.state
-        cores = np.zeros(len(state.jobs), np.int64)
-        stages = np.zeros(len(state.stages), np.int64)
-        share_out_cores(state, self.num_cores, cores, stages, np.zeros(len(state.jobs), np.int64))
-        names = list(mirror.own)
-        rows = np.array(
-            [job.row for jobs in mirror.own.values() for job in jobs.values()], np.int64
-        )
-        owner = np.repeat(np.arange(len(names)), [len(jobs) for jobs in mirror.own.values()])
-        orders = np.asarray(state.job_orders)[rows]
-        by_order = owner[np.lexsort((rows, orders["tier"]))].tolist()
-        counts = np.bincount(owner, cores[rows], len(names)).astype(np.int64).tolist()
-        wanted = {names[one]: counts[one] for one in dict.fromkeys(by_order)}
-        served = {names[one] for one in set(owner[orders["limit"] > 0].tolist())}
-        # Round up: an application may need a part of its last executor only.
-        executors = {name: -(-count // self.executor_cores) for name, count in wanted.items()}
-        return executors, served
+        tasks = np.zeros(len(state.jobs), np.int64)
+        work_ms = np.zeros(len(state.jobs))
+        work_at_hand(state, tasks, work_ms)
+        demands = {}
+        for name in dict.fromkeys([*self._seen, *mirror.own]):
+            seen = self._seen.setdefault(name, _Executors())
+            rows = [job.row for job in mirror.own.get(name, {}).values()]
+            held = seen.cores // self.executor_cores
+            needed = -(-int(tasks[rows].sum()) // self.executor_cores)
+            if self._is_given_up(seen, mirror.clock_ms):
+                needed = min(needed, held)
+                self._rule.goal[name] = min(self._rule.goal[name], held)
+            demands[name] = Demand(
+                min(self.num_executors, held),
+                needed,
+                float(work_ms[rows].sum()) / self.executor_cores,
+                seen.start_ms,
+            )
+        return demands
 
-    def _goal(self, names: list[str], wanted: dict[str, int], served: set[str]) -> dict[str, int]:
-        """Divide all executors: first one to each that is served, then the rest in order."""
-        goal = dict.fromkeys(names, 0)
-        for name in [name for name in names if name in served][: self.num_executors]:
-            goal[name] = 1
-        free = self.num_executors - sum(goal.values())
-        for name in names:
-            more = min(free, max(0, wanted.get(name, 0) - goal[name]))
-            goal[name] += more
-            free -= more
-        return goal
-
-    def _take(
-        self,
-        names: list[str],
-        given: dict[str, int],
-        goal: dict[str, int],
-        taker: str,
-        clock_ms: int,
-    ) -> bool:
-        """Take an executor from the last application that has more than its goal. Returns whether
-        one could be taken. If not, `_wake_ms` says when one may be.
-        """
-        refused = list[int]()
-        for name in reversed(names):
-            if name == taker or given[name] <= goal[name]:
-                continue
-            last_ms = self._taken_ms.get(name, clock_ms - self.moving_delay_ms)
-            free_ms = last_ms + self.moving_delay_ms
-            if free_ms <= clock_ms:
-                given[name] -= 1
-                if self.moving_delay_ms:
-                    self._taken_ms[name] = clock_ms
-                return True
-            refused.append(free_ms)
-        if self._wake_ms is not None:
-            refused.append(self._wake_ms)
-        self._wake_ms = min(refused, default=None)
-        return False
+    def _is_given_up(self, seen: _Executors, clock_ms: int) -> bool:
+        """Whether executors did not come for so long that others should have them."""
+        patience_ms = _GIVEN_UP * max(seen.start_ms, _START_MS)
+        if seen.asked_ms and clock_ms - seen.asked_ms[0] > patience_ms:
+            seen.given_up_ms = clock_ms + round(patience_ms)
+            seen.asked_ms.clear()
+        return clock_ms < seen.given_up_ms

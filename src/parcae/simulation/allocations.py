@@ -181,10 +181,13 @@ class Lending:
         since_ms = max(0.0, clock_ms - self._clock_ms)
         self._clock_ms = clock_ms
         for name, demand in demands.items():
-            self.goal.setdefault(name, min(demand.held, self._free()))
+            self.goal.setdefault(name, min(demand.held, self.num_executors))
             received_ms = self._received_ms.get(name, 0.0) + since_ms * demand.held
             self._received_ms[name] = received_ms
         entitled = self._entitled(demands)
+        while self._free() < 0:  # who is new brings executors with it
+            most = max(self.goal, key=lambda name: self.goal[name] - entitled[name])
+            self.goal[most] -= 1
         spare = {name: self._spare_for_long(name, one) for name, one in demands.items()}
         by_drain = sorted(demands, key=lambda name: -self._drain_ms(name, demands[name]))
         for name in by_drain:

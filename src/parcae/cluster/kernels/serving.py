@@ -20,6 +20,7 @@ from parcae.cluster.kernels.tables import (
     edges_of,
     pop_idle,
     push_idle,
+    remaining_ms,
     remove_active,
     reset_stage_order,
     stages_of,
@@ -323,67 +324,18 @@ def forget_orders(state):  # type: ignore[no-untyped-def]
             reset_stage_order(state, stage, 0.0)
 
 
-@inlined
-def _wants(state, stage, taken):  # type: ignore[no-untyped-def]
-    """Whether a task of the stage runs, or could start, on one more core than it has."""
-    stages = state.stages
-    wanted = stages.num_bound[stage]
-    if stages.frontier_rank[stage] >= 0:
-        wanted += stages.num_tasks[stage] - stages.num_started[stage]
-    return taken[stage] < min(wanted, state.stage_orders.limit[stage])
-
-
-@inlined
-def _first_of_job(state, job, taken):  # type: ignore[no-untyped-def]
-    """The stage of the job that gets its next core, or NO_STAGE."""
-    orders = state.stage_orders
-    best = NO_STAGE
-    for stage in stages_of(state, job):
-        if best != NO_STAGE and (
-            orders.tier[stage] > orders.tier[best]
-            or (orders.tier[stage] == orders.tier[best] and orders.rank[stage] >= orders.rank[best])
-        ):
-            continue
-        if _wants(state, stage, taken):
-            best = stage
-    return best
-
-
 @kernel
-def share_out_cores(state, num_cores, cores, taken, first):  # type: ignore[no-untyped-def]
-    """Assign cores, one by one, by the order in force, as if none were busy.
-
-    All tasks that run or could start take part. `first` gets the stage of every job that is next.
+def work_at_hand(state, tasks, work_ms):  # type: ignore[no-untyped-def]
+    """Write, for every active job, its tasks that run or could start, and its estimated work in ms
+    that is left; running tasks are half done.
     """
-    orders = state.job_orders
+    stages = state.stages
     for position in range(state.now.num_active[0]):
         job = state.active[position]
-        cores[job] = 0
-        start = state.jobs.stage_start[job]
-        taken[start : start + state.jobs.num_stages[job]] = 0
-        first[job] = _first_of_job(state, job, taken)
-    for _ in range(num_cores):
-        best = NO_JOB
-        best_tier = best_share = 0.0
-        for position in range(state.now.num_active[0]):
-            job = state.active[position]
-            if first[job] == NO_STAGE or cores[job] >= orders.limit[job]:
-                continue
-            tier = orders.tier[job] + state.stage_orders.tier[first[job]]
-            share = cores[job] / orders.weight[job] if orders.weight[job] > 0.0 else 0.0
-            # Of equal ones, the job that came first.
-            if (
-                best == NO_JOB
-                or tier < best_tier
-                or (
-                    tier == best_tier
-                    and (share < best_share or (share == best_share and job < best))
-                )
-            ):
-                best, best_tier, best_share = job, tier, share
-        if best == NO_JOB:
-            return
-        taken[first[best]] += 1
-        cores[best] += 1
-        if not _wants(state, first[best], taken):
-            first[best] = _first_of_job(state, best, taken)
+        tasks[job] = 0
+        work_ms[job] = remaining_ms(state, job)
+        for stage in stages_of(state, job):
+            tasks[job] += stages.num_bound[stage]
+            work_ms[job] += 0.5 * stages.num_bound[stage] * stages.task_ms[stage]
+            if stages.frontier_rank[stage] >= 0:
+                tasks[job] += stages.num_tasks[stage] - stages.num_started[stage]

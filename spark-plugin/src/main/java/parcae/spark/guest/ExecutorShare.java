@@ -12,7 +12,6 @@ import java.util.Set;
 import java.util.function.IntPredicate;
 import org.apache.spark.ExecutorAllocationClient;
 import org.apache.spark.SparkConf;
-import org.apache.spark.scheduler.ExecutorDecommissionInfo;
 import org.apache.spark.scheduler.SchedulerBackend;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
@@ -23,15 +22,13 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import scala.Option;
-import scala.Tuple2;
 import scala.collection.Iterator;
 
 /**
  * Keeps the number of executors that the service grants, where applications share a cluster.
  *
  * <p>It asks the cluster manager for as many executors as are granted and returns surplus ones,
- * idle executors first. While the service is away, or once the plugin is off, it removes none and
+ * idle executors first; a busy one takes no more tasks and goes when its last one ends. While the service is away, or once the plugin is off, it removes none and
  * requests the fallback number. It runs on a separate thread, since the cluster manager may answer
  * slowly.
  * It uses the same interface as Spark's dynamic allocation and so works with the same masters.
@@ -42,8 +39,6 @@ final class ExecutorShare implements Runnable {
   private static final long TICK_MS = 500;
   /** How long the service must be away before the fallback number of executors is requested. */
   private static final long GRACE_MS = 3_000;
-  /** How long a surplus executor may stay busy before it is given up. */
-  private static final long BUSY_MS = 3_000;
   /** After this time an executor that was killed and is still there is killed again. */
   private static final long AGAIN_MS = 10_000;
   /** How often executors are looked for whose end event Spark dropped. */
@@ -56,14 +51,13 @@ final class ExecutorShare implements Runnable {
   private final SchedulerBackend backend;
   private final IntPredicate request;
   private final int fallback; // executors to request while no service grants any
-  private final boolean canDecommission;
   private final String refusal;
   /** Number of running tasks by executor, in the order in which the executors came. */
   private final Map<String, Integer> tasksOn = new LinkedHashMap<>();
   /** When the executor was asked to leave, by executor. */
   private final Map<String, Long> leavingNs = new HashMap<>();
-  /** Executors that end their tasks before they leave, which may take long. */
-  private final Set<String> decommissioned = new HashSet<>();
+  /** Executors that are to go, which take no more tasks; never changed, but replaced. */
+  private volatile Set<String> draining = Set.of();
   private final Set<Integer> jobs = new HashSet<>(); // open Spark jobs
   private boolean isStopping;
   private boolean hasStarted;
@@ -76,7 +70,6 @@ final class ExecutorShare implements Runnable {
   private int logged = NOT_GRANTED;
   private boolean isUnanswered; // the last request failed
   private long checkedNs = System.nanoTime(); // when lost executors were looked for
-  private long abundantNs; // since when there are surplus executors; 0 if there are none
 
   /**
    * Creates the share of an application.
@@ -93,7 +86,6 @@ final class ExecutorShare implements Runnable {
     this.backend = backend;
     this.request = request;
     fallback = fallback(conf);
-    canDecommission = conf.getBoolean("spark.decommission.enabled", false);
     refusal = refusal(conf, backend);
     if (fallback > 0 && refusal != null) {
       throw new PolicyException(LinkSettings.FALLBACK + " is set, but " + refusal);
@@ -154,7 +146,11 @@ final class ExecutorShare implements Runnable {
     checkedNs = System.nanoTime();
     tasksOn.keySet().retainAll(executorsOf(backend));
     leavingNs.keySet().retainAll(tasksOn.keySet());
-    decommissioned.retainAll(tasksOn.keySet());
+  }
+
+  /** Whether an executor is to go, so that no task may start there. */
+  boolean isDraining(String executor) {
+    return draining.contains(executor);
   }
 
   /** The service grants so many executors; -1 if it leaves their number to the application. */
@@ -260,6 +256,7 @@ final class ExecutorShare implements Runnable {
     }
     int target = target();
     if (target == NOT_GRANTED) {
+      draining = Set.of();
       return;
     }
     if (needsRequest(target)) {
@@ -267,14 +264,10 @@ final class ExecutorShare implements Runnable {
         throw new IllegalStateException("the cluster manager did not accept the request");
       }
     }
-    List<String> idle = new ArrayList<>();
-    List<String> busy = new ArrayList<>();
-    choose(target, idle, busy);
+    List<String> idle = choose(target);
     if (!idle.isEmpty()) {
+      // Without force, Spark kills none that runs a task.
       client().killExecutors(scalaList(idle), false, false, false);
-    }
-    if (!busy.isEmpty()) {
-      removeBusy(busy);
     }
   }
 
@@ -314,50 +307,28 @@ final class ExecutorShare implements Runnable {
     return isNew;
   }
 
-  /** Chooses executors to remove: idle ones, and busy ones if idle ones are too few for a while. */
-  private synchronized void choose(int target, List<String> idle, List<String> busy) {
+  /** Chooses the executors that are to go; returns those of them that run no task. */
+  private synchronized List<String> choose(int target) {
     long now = System.nanoTime();
     leavingNs.keySet().retainAll(tasksOn.keySet());
-    leavingNs.entrySet().removeIf(each ->
-        now - each.getValue() > AGAIN_MS * 1_000_000 && !decommissioned.contains(each.getKey()));
-    int surplus = tasksOn.size() - leavingNs.size() - target;
+    leavingNs.values().removeIf(sinceNs -> now - sinceNs > AGAIN_MS * 1_000_000);
+    int surplus = Math.max(0, tasksOn.size() - leavingNs.size() - target);
     List<String> staying = new ArrayList<>(tasksOn.keySet());
     staying.removeAll(leavingNs.keySet());
-    staying.sort(Comparator.comparingInt(tasksOn::get)); // stable: older ones first
-    if (surplus <= 0) {
-      abundantNs = 0;
-      return;
+    // Stable: those that were to go before, then the idlest, of equal ones the oldest.
+    staying.sort(Comparator.<String, Boolean>comparing(each -> !draining.contains(each))
+        .thenComparing(tasksOn::get));
+    Set<String> going = new HashSet<>(staying.subList(0, Math.min(surplus, staying.size())));
+    List<String> idle = new ArrayList<>(going);
+    idle.removeIf(executor -> tasksOn.get(executor) > 0);
+    idle.forEach(executor -> leavingNs.put(executor, now));
+    going.addAll(leavingNs.keySet());
+    boolean mayGrow = !going.containsAll(draining);
+    draining = Set.copyOf(going);
+    if (mayGrow) {
+      guest.offerAgain();
     }
-    abundantNs = abundantNs == 0 ? now : abundantNs;
-    // A busy executor that is killed loses its tasks, so these are given some time to end.
-    boolean isPatient = !canDecommission && now - abundantNs < BUSY_MS * 1_000_000;
-    for (String executor : staying.subList(0, surplus)) {
-      boolean isIdle = tasksOn.get(executor) == 0;
-      if (isIdle || !isPatient) {
-        (isIdle ? idle : busy).add(executor);
-        leavingNs.put(executor, now);
-      }
-    }
-  }
-
-  /** Removes busy executors: decommissions them if Spark can, else kills them and their tasks. */
-  @SuppressWarnings({"unchecked", "rawtypes"})
-  private void removeBusy(List<String> executors) {
-    if (!canDecommission) {
-      client().killExecutors(scalaList(executors), false, false, true);
-      return;
-    }
-    Tuple2[] all = new Tuple2[executors.size()];
-    for (int i = 0; i < all.length; i++) {
-      ExecutorDecommissionInfo info =
-          new ExecutorDecommissionInfo("another application needs it", Option.empty());
-      all[i] = new Tuple2<>(executors.get(i), info);
-    }
-    client().decommissionExecutors(all, false, false);
-    synchronized (this) {
-      decommissioned.addAll(executors);
-      decommissioned.retainAll(tasksOn.keySet()); // some may have left already
-    }
+    return idle;
   }
 
   private static scala.collection.immutable.List<String> scalaList(List<String> texts) {
@@ -378,13 +349,12 @@ final class ExecutorShare implements Runnable {
   private synchronized void removed(String executor) {
     tasksOn.remove(executor);
     leavingNs.remove(executor);
-    decommissioned.remove(executor);
     changed();
   }
 
   private synchronized void addTasks(String executor, int more) {
     Integer now = tasksOn.computeIfPresent(executor, (key, count) -> Math.max(0, count + more));
-    if (now != null && now == 0 && abundantNs != 0) {
+    if (now != null && now == 0 && draining.contains(executor)) {
       changed();
     }
   }

@@ -53,7 +53,7 @@ public final class Guest implements DriverPlugin {
   private Trace trace;
   private LinkSettings service;
   private Picture picture;
-  private ExecutorShare executors;
+  private volatile ExecutorShare executors;
   private volatile Link link;
   private volatile TaskSchedulerImpl scheduler; // null until the pool is in it
   private volatile boolean isWorking = true; // false for good after the first error
@@ -196,7 +196,7 @@ public final class Guest implements DriverPlugin {
     public void take(Wire.Orders orders) {
       boolean hadLimits = hasLimits;
       hasLimits = orders.order.hasLimits();
-      mayLimit |= hasLimits;
+      mayLimit |= hasLimits || orders.executors >= 0;
       if (hadLimits) {
         offerAgain();
       }
@@ -374,7 +374,14 @@ public final class Guest implements DriverPlugin {
     return current == null || current.taskIdToTaskSetManager().containsKey(task);
   }
 
-  /** Whether any order so far had a limit. From then on new task sets check limits. */
+  /** Whether an executor is to go, so that no task may start there. */
+  boolean isDraining(String executor) {
+    ExecutorShare share = executors;
+    return isWorking && share != null && share.isDraining(executor);
+  }
+
+  /** Whether an order had a limit, or executors were shared out. From then on new task sets check
+   * whether they may start a task. */
   boolean mayLimit() {
     return isWorking && mayLimit;
   }
@@ -413,7 +420,7 @@ public final class Guest implements DriverPlugin {
    * Makes Spark offer idle cores now. A limit may have kept them idle, and when it is lifted no
    * event of Spark starts an offer round.
    */
-  private void offerAgain() {
+  void offerAgain() {
     try {
       if (scheduler != null) {
         scheduler.backend().reviveOffers();

@@ -9,7 +9,8 @@ import scala.Option;
 import scala.Tuple3;
 
 /**
- * A task set that starts no task beyond the limits of the order in force.
+ * A task set that starts no task beyond the limits of the order in force, and none on an executor
+ * that is to go.
  *
  * <p>The limit must be checked here. An offer round sorts the queue once and then assigns many
  * cores. A task set in the queue that is below its limit could take all free cores of that round.
@@ -37,12 +38,17 @@ final class LimitedTaskSetManager extends TaskSetManager {
   public Option<Tuple3<Object, Enumeration.Value, Object>> dequeueTaskHelper(
       String executor, String host, Enumeration.Value locality, boolean isSpeculative) {
     try {
-      if (guest.order().hasLimits() && !isBarrier() && !pool.mayStart(this)) {
+      if (!isBarrier() && !mayStart(executor)) {
         return Option.empty();
       }
     } catch (Throwable error) {
       guest.fail("checking whether a task may start", error);
     }
     return super.dequeueTaskHelper(executor, host, locality, isSpeculative);
+  }
+
+  private boolean mayStart(String executor) {
+    boolean isStaying = !guest.isDraining(executor);
+    return isStaying && (!guest.order().hasLimits() || pool.mayStart(this));
   }
 }

@@ -18,7 +18,6 @@ import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskLocality;
 import org.junit.jupiter.api.Test;
 import parcae.spark.Check;
-import scala.Tuple2;
 import scala.collection.immutable.List$;
 
 /** What happens when the cluster manager does not answer, or refuses. */
@@ -69,9 +68,9 @@ final class ExecutorShareTest {
     return numbers;
   }
 
-  /** An executor that ends a long task before it leaves is not replaced by another one. */
+  /** A busy executor that is to go takes no more tasks, and is killed once it is idle. */
   @Test
-  void decommissioned() throws Exception {
+  void drained() throws Exception {
     List<String> asked = new CopyOnWriteArrayList<>();
     scala.collection.immutable.List<String> present =
         List$.MODULE$.<String>empty().$colon$colon("2").$colon$colon("1");
@@ -81,28 +80,30 @@ final class ExecutorShareTest {
           if (method.getName().equals("getExecutorIds")) {
             return present;
           }
-          Object first = arguments[0] instanceof Object[]
-              ? ((Tuple2<?, ?>) ((Object[]) arguments[0])[0])._1()
-              : ((scala.collection.immutable.List<?>) arguments[0]).head();
-          asked.add(method.getName() + " " + first);
+          Object first = ((scala.collection.immutable.List<?>) arguments[0]).head();
+          asked.add(method.getName() + " " + first + " by force: " + arguments[3]);
           return null;
         });
-    Guest guest = new Guest("a.Plugin");
-    SparkConf conf = new SparkConf(false)
-        .set("spark.master", "spark://nowhere:7077")
-        .set("spark.decommission.enabled", "true");
-    ExecutorShare share = new ExecutorShare(guest, conf, backend, number -> true);
+    SparkConf conf = new SparkConf(false).set("spark.master", "spark://nowhere:7077");
+    ExecutorShare share = new ExecutorShare(new Guest("a.Plugin"), conf, backend, number -> true);
     share.addPresent();
     startTask(share, "1");
     startTask(share, "2");
     startTask(share, "2");
     share.granted(1);
     Thread.sleep(MOMENT_MS);
-    Check.same(asked, List.of("decommissionExecutors 1"), "the executor with the fewest tasks");
-    endTask(share, "2");
-    endTask(share, "2");
+    Check.that(share.isDraining("1") && !share.isDraining("2"), "the one with the fewest tasks");
+    share.granted(2);
+    Thread.sleep(MOMENT_MS);
+    Check.that(!share.isDraining("1"), "it stays when it is granted again");
+    share.granted(1);
+    Thread.sleep(MOMENT_MS);
+    Check.same(asked, List.of(), "none is killed while it runs a task");
+    endTask(share, "1");
+    Thread.sleep(MOMENT_MS);
+    Check.same(asked, List.of("killExecutors 1 by force: false"), "it goes at its task's end");
     Thread.sleep(AGAIN_MS + MOMENT_MS);
-    Check.same(asked, List.of("decommissionExecutors 1"), "the other one stays");
+    Check.same(asked.size(), 2, "it is still there, and is killed again");
     share.stop();
   }
 

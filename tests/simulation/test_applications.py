@@ -1,0 +1,192 @@
+"""Several applications on one cluster: who has executors, and what must hold whoever has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parcae.base.errors import ConfigError
+from parcae.cluster.trace import Trace
+from parcae.policies.registry import named_policy
+from parcae.simulation.allocations import (
+    WORDS,
+    Demand,
+    Lending,
+    allocation_named,
+    parse_allocations,
+)
+from parcae.simulation.applications import Cluster, Counts, play_applications
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.elastic import Elastic
+from parcae.simulation.metrics import jct_ms
+from parcae.simulation.simulator import simulate
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
+
+#: Allocations of several applications.
+SEVERAL = tuple(word for word in WORDS if word != "shared")
+
+
+def _job(arrival_ms: int, user: str, *stages: tuple[int, int]) -> JobSpec:
+    """A job of stages, one after another, of (tasks, ms)."""
+    specs = tuple(
+        StageSpec(count, TaskDurations.of([ms] * count), tuple(range(row))[-1:])
+        for row, (count, ms) in enumerate(stages)
+    )
+    return JobSpec(f"{user}-{arrival_ms}", specs, arrival_ms, user=user)
+
+
+def _sequence(*jobs: JobSpec) -> JobSequence:
+    arrivals = np.array([job.arrival_ms for job in jobs], np.int64)
+    return JobSequence(Workload("apps", jobs), np.arange(len(jobs)), arrivals)
+
+
+def _cluster(sequence: JobSequence, executors: int, **elastic: int) -> Cluster:
+    cores = elastic.setdefault("cores_per_executor", 1)
+    users = [job.user for job in sequence.workload.jobs]
+    names = tuple(dict.fromkeys(users))
+    settings = Elastic(**{"start_ms": 3_000, "idle_ms": 3_000, **elastic})
+    config = SimulationConfig(
+        world=WorldName.CORES, num_executors=executors * cores, elastic=settings
+    )
+    return Cluster(config, tuple(map(names.index, users)), names, (1.0,) * len(names))
+
+
+def _played(
+    sequence: JobSequence, executors: int, word: str, seed: int = 0, **elastic: int
+) -> tuple[Trace, Counts]:
+    cluster = _cluster(sequence, executors, **elastic)
+    policy = named_policy("fifo", sequence.workload, cluster.config)
+    allocation = allocation_named(word, cluster.elastic)
+    return play_applications(sequence, policy, cluster, allocation, seed)
+
+
+def _drawn(seed: int, applications: int = 4, jobs: int = 60) -> JobSequence:
+    rng = np.random.default_rng(seed)
+    arrivals = np.sort(rng.integers(0, 60_000, jobs))
+    made = []
+    for arrival_ms in arrivals.tolist():
+        stages = [
+            (int(rng.integers(1, 13)), int(rng.integers(100, 1_500)))
+            for _ in range(rng.integers(1, 4))
+        ]
+        made.append(_job(arrival_ms, f"app {rng.integers(applications)}", *stages))
+    return _sequence(*made)
+
+
+def test_a_static_split_is_each_application_alone() -> None:
+    sequence = _drawn(1)
+    trace, counts = _played(sequence, 8, "static")
+    users = np.array([job.user for job in sequence.jobs])
+    for user in set(users):
+        places = np.flatnonzero(users == user)
+        alone = JobSequence(
+            sequence.workload, sequence.job_index[places], sequence.arrival_ms[places]
+        )
+        config = SimulationConfig(world=WorldName.CORES, num_executors=2)
+        policy = named_policy("fifo", sequence.workload, config)
+        assert jct_ms(simulate(alone, policy, config, 0)).tolist() == jct_ms(trace)[places].tolist()
+    assert (counts.started, counts.interrupted, counts.most) == (0, 0, 8)
+
+
+def test_dynamic_allocation_by_hand() -> None:
+    """One application is alone for 10 s, with six tasks of 2 s on four executors."""
+    sequence = _sequence(_job(0, "a", (6, 2_000)), _job(10_000, "b", (1, 1_000)))
+    trace, counts = _played(sequence, 4, "dynamic:fair")
+    # Tasks wait for 1 s: one executor is asked for, then two, then the fourth; each is granted at a
+    # full second and starts in 3 s. The first runs tasks from 4.1 s, two from 6.1 s, one from 7.1.
+    # The last pair of tasks begins at 6.1 s (the first executor) and at 7.1 s.
+    assert trace.completion_ms[0] == pytest.approx(9_100, abs=300)
+    assert counts.started == 5
+    # `b` waits for 1 s and starts at 14 s; by then executors of `a` have gone.
+    assert trace.completion_ms[1] == pytest.approx(15_100, abs=300)
+
+
+@pytest.mark.parametrize("word", SEVERAL)
+@pytest.mark.parametrize("cores", [1, 3])
+def test_whatever_moves_all_jobs_end_and_the_cluster_is_never_exceeded(
+    word: str, cores: int
+) -> None:
+    for seed in range(3):
+        sequence = _drawn(seed)
+        trace, counts = _played(sequence, 8 // cores * 2, word, seed, cores_per_executor=cores)
+        assert trace.is_complete
+        assert counts.most <= 8 // cores * 2
+        work = [sum(s.num_tasks * s.durations.mean_ms for s in job.stages) for job in sequence.jobs]
+        # What was killed ran again and does not count.
+        assert trace.executed_ms.tolist() == pytest.approx(work)
+        again, same = _played(sequence, 8 // cores * 2, word, seed, cores_per_executor=cores)
+        assert again.completion_ms.tolist() == trace.completion_ms.tolist()
+        assert same == counts
+        assert (counts.interrupted > 0) == (word == "dynamic:preempt" and counts.interrupted > 0)
+
+
+def test_only_preemption_interrupts_tasks() -> None:
+    # `a` takes all executors for long; `b` comes when none is free.
+    sequence = _sequence(_job(0, "a", (8, 60_000)), _job(20_000, "b", (4, 1_000)))
+    ends = {}
+    for word in ("dynamic:fair", "dynamic:preempt"):
+        trace, counts = _played(sequence, 4, word)
+        ends[word] = int(trace.completion_ms[1])
+        assert (counts.interrupted > 0) == (word == "dynamic:preempt")
+    assert ends["dynamic:preempt"] < 40_000 < ends["dynamic:fair"]
+
+
+def test_what_an_owner_does_not_need_is_lent_and_comes_back() -> None:
+    jobs = [_job(0, "a", (60, 1_000)), _job(40_000, "b", (4, 1_000))]
+    alone, _ = _played(_sequence(*jobs), 4, "static")
+    lent, counts = _played(_sequence(*jobs), 4, "serve")
+    assert lent.completion_ms[0] < 0.8 * alone.completion_ms[0]
+    # Nothing is killed, and the owner is behind its split by a start and a task.
+    assert counts.interrupted == 0
+    assert lent.completion_ms[1] <= alone.completion_ms[1] + 3_000 + 1_000 + 1_000
+
+
+def test_more_applications_than_executors_take_turns() -> None:
+    rule = Lending(4)
+    names = [f"app {number}" for number in range(12)]
+    held = dict.fromkeys(names, 0)
+    turns: Counter[str] = Counter()
+    for moment in range(2_000):
+        told = rule.share(
+            500.0 * moment, {name: Demand(held[name], 9, 1e9, 3_000.0) for name in names}
+        )
+        held = told
+        assert sum(told.values()) <= 4
+        turns.update(told)
+    assert min(turns.values()) > 0.5 * max(turns.values())
+
+
+def test_a_rule_that_waits_for_room_and_executors_that_stay() -> None:
+    """`a` is told to have fewer and does not let them go: `b` is told to have none."""
+    rule = Lending(4)
+    asks = Demand(0, 4, 1e9, 3_000.0)
+    for moment in range(100):
+        told = rule.share(500.0 * moment, {"a": Demand(4, 4, 1e9, 3_000.0), "b": asks})
+        assert (told["a"], told["b"]) == (2 if moment else told["a"], 0)
+
+
+def test_what_cannot_be() -> None:
+    sequence = _drawn(1)
+    with pytest.raises(ConfigError, match="3 executors cannot be split among 4 applications"):
+        _played(sequence, 3, "static")
+    cluster = _cluster(sequence, 1, cores_per_executor=8)
+    small = replace(cluster, config=cluster.config.model_copy(update={"num_executors": 4}))
+    policy = named_policy("fifo", sequence.workload, small.config)
+    serve = allocation_named("serve", small.elastic)
+    with pytest.raises(ConfigError, match="has no room for an executor of 8"):
+        play_applications(sequence, policy, small, serve, 0)
+    follows = np.full(sequence.num_jobs, -1)
+    users = [job.user for job in sequence.jobs]
+    other = next(row for row, user in enumerate(users) if user != users[0])
+    follows[other] = 0
+    pauses = np.zeros(sequence.num_jobs, np.int64)
+    session = replace(sequence, follows=follows, pause_ms=pauses)
+    with pytest.raises(ConfigError, match="a session has jobs of two applications"):
+        _played(session, 8, "serve")
+    with pytest.raises(ConfigError, match="--allocation dynamic: did you mean"):
+        parse_allocations("static,dynamic")
