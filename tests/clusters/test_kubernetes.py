@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import product
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+from benchmarks.spark.replaying import running_service
 from typer.testing import CliRunner
 
 from parcae.cli.main import app
@@ -199,3 +201,42 @@ def test_executors_that_come_and_go(namespace: Namespace, tmp_path: Path) -> Non
     run.check("ann")
     logged = run.logged("ann", "")
     assert logged.num_cores > logged.cores_at_once == 4
+
+
+def test_two_applications_pass_executors_to_each_other(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    """Never more pods than the cluster is declared to have, and few that come and go."""
+    namespace.bind("spark-driver")
+    folders = [tmp_path / "one", tmp_path / "two"]
+    held = [hold(folder) for folder in folders]
+    scope = ("--scope", "cluster", "--cores", "6", "--executor-cores", "2")
+    pods: list[set[str]] = []
+
+    def look() -> None:
+        pods.append({pod["metadata"]["name"] for pod in namespace.pods("executor")})
+
+    with running_service("fair", "tpch", extra=scope, log=tmp_path / "serve.log") as service:
+        settings = {"spark_parcae_service": service.address, "spark_executor_instances": 1}
+        with (
+            namespace.submit(folders[0], **settings) as one,
+            namespace.submit(folders[1], **settings) as two,
+        ):
+            runs = (one, two)
+            for run in runs:
+                run.wait_for_start()
+            # Each has long jobs and short pauses, in which the other one could use what it has.
+            end_s = time.monotonic() + 60
+            while time.monotonic() < end_s:
+                look()
+            for goes_on in held:
+                goes_on.unlink()
+            while any(run.process.poll() is None for run in runs):
+                look()
+            for run in runs:
+                run.finish()
+    for run in runs:
+        run.check("ann")
+        assert "executors wanted" in run.submitted()
+    assert max(map(len, pods)) <= 3
+    assert len(set().union(*pods)) <= 8

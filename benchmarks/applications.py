@@ -1,0 +1,143 @@
+"""The world of applications beside a real YARN: the same schedules, simulated and run.
+
+    python -m benchmarks.applications --times 1,3,10 --seeds 3
+    python -m benchmarks.applications --work apps-work
+
+The schedules are those of `benchmarks.spark.applications`. With its work folder, each system that
+ran there has its real mean time beside the simulated one. Tasks sleep, so durations are exact; an
+executor's start is log-normal, with the median and sigma of what YARN took (`--start`, `--sigma`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from benchmarks.spark.applications import APPS, EXECUTORS, mean_s, rows_of, schedule
+from benchmarks.spark.work import Work, file_name, number, numbers, run_script
+
+from parcae.base.texts import MS_PER_S
+from parcae.cli.tables import print_rows
+from parcae.policies.registry import named_policy
+from parcae.simulation.allocations import Queues, Served, Static
+from parcae.simulation.applications import Allocation, Cluster, play_applications
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.elastic import Elastic
+from parcae.simulation.metrics import jct_ms
+from parcae.simulation.simulator import simulate
+from parcae.workloads.durations import TaskDurations
+from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.workload import JobSequence, Workload
+
+_IDLE_MS = 3_000
+
+
+class System(NamedTuple):
+    """A system of the rig: who has executors (None: one application), and who orders jobs."""
+
+    allocation: Allocation | None
+    policy: str
+
+
+def systems(start_ms: int) -> dict[str, System]:
+    """The rig's systems by name."""
+    return {
+        "fifo": System(Queues("fifo", 0, _IDLE_MS), "fifo"),
+        "capacity": System(Queues("fair", 1, _IDLE_MS), "fifo"),
+        "fair": System(Queues("preempt", 1, _IDLE_MS), "fifo"),
+        "static": System(Static(), "fifo"),
+        "serve:srpt": System(Served(start_ms=start_ms), "srpt"),
+        "one-fair": System(None, "user-fair"),
+        "one": System(None, "account"),
+    }
+
+
+def sequence_of(jobs: list[dict[str, Any]]) -> JobSequence:
+    """A schedule's jobs as a sequence; a job's user is its application."""
+    specs = []
+    for row, job in enumerate(jobs):
+        stages = tuple(
+            StageSpec(len(s["sleep_ms"]), TaskDurations.of(s["sleep_ms"]), tuple(s["parents"]))
+            for s in job["stages"]
+        )
+        specs.append(JobSpec(f"{job['name']}-{row}", stages, job["arrival_ms"], user=job["app"]))
+    arrivals = np.array([job["arrival_ms"] for job in jobs], np.int64)
+    return JobSequence(Workload("schedule", tuple(specs)), np.arange(len(specs)), arrivals)
+
+
+def simulated(one: System, seed: int, times: float, args: argparse.Namespace) -> dict[str, Any]:
+    """A run as the rig writes it down."""
+    jobs = schedule(seed, times)
+    sequence = sequence_of(jobs)
+    names = tuple(APPS)
+    elastic = Elastic(cores_per_executor=1, idle_ms=_IDLE_MS, start_ms=round(args.start * MS_PER_S))
+    config = SimulationConfig(world=WorldName.CORES, num_executors=EXECUTORS)
+    policy = named_policy(one.policy, sequence.workload, config)
+    if one.allocation is None:
+        trace = simulate(sequence, policy, config, seed)
+        counts = {"started": 0, "lost": 0, "most": EXECUTORS}
+    else:
+        owner = tuple(names.index(job["app"]) for job in jobs)
+        with_elastic = config.model_copy(update={"elastic": elastic})
+        cluster = Cluster(with_elastic, owner, names, (1.0,) * len(names), args.sigma)
+        trace, found = play_applications(sequence, policy, cluster, one.allocation, seed)
+        counts = {"started": found.started, "lost": found.interrupted, "most": found.most}
+    took = zip(jobs, jct_ms(trace).tolist(), strict=True)
+    made = [{"app": job["app"], "ms": ms} for job, ms in took]
+    return {"load": [0.0], "again": 0, "jobs": made, **counts}
+
+
+def measured(work: Work | None, name: str, seeds: range, times: float) -> list[float]:
+    """The mean times of the rig's runs of a system, where there are any."""
+    if work is None:
+        return []
+    paths = [work.folder / f"{file_name(name)}-x{times:g}-{seed}.json" for seed in seeds]
+    kept = [path for path in paths if path.exists()]
+    return [mean_s(work.kept(path.stem, dict)) for path in kept]
+
+
+def rows(args: argparse.Namespace, times: float) -> Iterator[list[str]]:
+    """A row for every system."""
+    seeds = range(args.seed_start, args.seed_start + args.seeds)
+    work = None if args.work is None else Work(args.work)
+    runs = {
+        name: [simulated(one, seed, times, args) for seed in seeds]
+        for name, one in systems(round(args.start * MS_PER_S)).items()
+    }
+    for name, row in zip(runs, rows_of(runs), strict=True):
+        real = measured(work, name, seeds, times)
+        own = [mean_s(run) for run in runs[name]][: len(real)]
+        beside = [f"{np.mean(real):.2f}", f"{np.mean(own) / np.mean(real):.2f}"] if real else []
+        yield [*row[:-1], *(beside or ["", ""])]
+
+
+def main(args: argparse.Namespace) -> None:
+    """Print a table for every length of jobs."""
+    headings = ["system", "mean s", *APPS.values(), "started", "again", "killed", "most"]
+    headings += ["to fair", "to static", "on YARN, s", "simulated / YARN"]
+    for times in args.times:
+        note = f"an executor starts in {args.start:g} s (sigma {args.sigma:g})"
+        title = f"Simulated: {args.seeds} seeds, times {times:g}"
+        print_rows(title, headings, list(rows(args, times)), note)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of this script."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = made.add_argument
+    lengths = partial(numbers, read=number(0.05, 100, float))
+    add("--times", type=lengths, default=(1.0,), help="lengths of jobs, such as 1,3,10")
+    add("--seeds", type=number(1), default=3)
+    add("--seed-start", type=number(0), default=1)
+    add("--start", type=number(0, 3600, float), default=3.0, help="median, in s")
+    add("--sigma", type=number(0, 3, float), default=0.5)
+    add("--work", type=Path, help="the work folder of benchmarks.spark.applications")
+    return made
+
+
+if __name__ == "__main__":
+    run_script(parser(), main)
