@@ -9,7 +9,7 @@ Jobs arrive by a schedule that a seed draws; tasks sleep; warm drivers begin tog
   options such as `fair:min=0:idle=1:ratio=0.5:preempt=0` (minExecutors, executorIdleTimeout in s,
   executorAllocationRatio, whether YARN preempts);
 - `static`: two executors each;
-- `serve:POLICY`, or `serve:POLICY:delay=MS`: `parcae serve --scope cluster`, moving delay 3 s;
+- `serve:POLICY`: `parcae serve --scope cluster`;
 - `one`, `one-fair`: one application runs all jobs, by the plugin's accounts or by Spark's FAIR with
   a pool a person; a person is the application that the job would have been in.
 
@@ -71,7 +71,7 @@ KINDS: Mapping[str, Mapping[str, float]] = {
     "static": {},
     "one": {},
     "one-fair": {},
-    "serve": {"delay": 3000.0},
+    "serve": {},
 }
 _START_S = 600.0
 _OPENED = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
@@ -147,7 +147,7 @@ class System:
 def system(text: str) -> System:
     """The system of a name.
 
-    Example: `system("fair:min=0:ratio=0.5")`, `system("serve:weighted:0.5:delay=0")`.
+    Example: `system("fair:min=0:ratio=0.5")`, `system("serve:weighted:0.5")`.
     """
     kind, *words = text.split(":")
     if kind not in KINDS:
@@ -282,7 +282,7 @@ class Measurement:
             return PluginSettings(jar).conf()
         if one.kind != "serve":
             return {}
-        words = f"--scope cluster --cores {EXECUTORS} --moving-delay-ms {one.options['delay']:.0f}"
+        words = f"--scope cluster --cores {EXECUTORS}"
         options: Json = {"extra": words.split(), "log": folder / "service.log"}
         service = stack.enter_context(replaying.running_service(one.policy, "tpch", **options))
         return PluginSettings(jar, service=service.address).conf()

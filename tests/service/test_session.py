@@ -513,7 +513,7 @@ def test_the_warm_up_loads_what_watchers_new_cores_and_full_tables_need(
     loaded = (
         (tables, "refresh_contenders"),
         (board, "correction"),
-        (sharing, "share_out_cores") if is_shared else (live_tables, "resize"),
+        (sharing, "work_at_hand") if is_shared else (live_tables, "resize"),
     )
     for module, name in loaded:
         note(module, name)

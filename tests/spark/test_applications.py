@@ -36,8 +36,8 @@ def test_names_of_systems_have_options() -> None:
     assert system("fair").plan("", 1).site["yarn.scheduler.fair.preemption"] == "true"
     assert system("static").conf("A")["spark.executor.instances"] == 2
     assert system("one").plan("", 1).cores == 9  # eight executors, and one for the application
-    serve = system("serve:weighted:0.5:delay=0")
-    assert (serve.policy, serve.options) == ("weighted:0.5", {"delay": 0})
+    serve = system("serve:weighted:0.5")
+    assert (serve.policy, serve.options) == ("weighted:0.5", {})
     for wrong in ("fear", "serve", "static:min=1", "fair:max=3"):
         with pytest.raises(argparse.ArgumentTypeError, match=wrong.partition(":")[0]):
             system(wrong)
