@@ -141,6 +141,11 @@ def test_commands_choose_people_and_queues_of_a_shared_folder(tmp_path: Path) ->
     assert [len(one["queries"]) for one in checked] == [3]
     sized = ran(f"parcae size {logs} --queue etl --cores 4 --policies fifo --seeds 2", tmp_path)
     assert "2 runs of 3 jobs" in sized.stdout
+    forecast = json.loads(ran(f"parcae forecast {logs} --json", tmp_path).stdout)
+    assert [(one["name"], one["jobs"]) for one in forecast["queues"]] == [
+        ("etl", 3),
+        ("default", 11),
+    ]
     for command in (
         f"compare-logs {logs} {logs}",
         f"learn {logs} -o learned",

@@ -20,7 +20,8 @@ from parcae.workloads.workload import Workload
 
 def _job(name: str, pool: str, task_ms: int, num_tasks: int) -> JobSpec:
     durations = TaskDurations.constant(task_ms)
-    return JobSpec(name, (StageSpec(num_tasks, durations),), pool=pool, user=f"of {pool}")
+    stages = (StageSpec(num_tasks, durations),)
+    return JobSpec(name, stages, pool=pool, user=f"of {pool}", queue=f"root.{pool}")
 
 
 _WORKLOAD = Workload(
@@ -61,6 +62,7 @@ def test_json_has_the_results_of_every_pool(comparison: Comparison, files: dict[
         # Here every pool has one user of its own.
         users = {f"of {name}": pool for name, pool in result["pools"].items()}
         assert result["users"] == users
+        assert result["queues"] == {f"root.{pool}": of for pool, of in result["pools"].items()}
 
 
 def test_pools_keep_a_tenant_where_it_was(comparison: Comparison, files: dict[str, str]) -> None:
@@ -83,15 +85,18 @@ def test_the_terminal_and_the_page_show_pools(
     assert "Who pays, by pool" in text
     assert "web" in text.split("Who pays, by pool")[1]
     assert "of web" in text.split("Who pays, by user")[1]
+    assert "root.web" in text.split("Who pays, by queue")[1]
     write_report(comparison, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "Tenants: who pays, by pool" in page
     assert "Tenants: who pays, by user" in page
+    assert "Tenants: who pays, by queue" in page
     assert "<td>of web</td>" in page
 
 
 def test_without_pools_nothing_is_shown() -> None:
-    jobs = tuple(replace(job, user="") for job in _WORKLOAD.jobs)
+    # The queue of all jobs tells none apart.
+    jobs = tuple(replace(job, user="", queue="default") for job in _WORKLOAD.jobs)
     world = replace(_WORLD, workload=replace(_WORKLOAD, jobs=jobs))
     plain = compare(world, ["fair", "srpt"], num_seeds=2, processes=1)
     assert len(plain.tables()) == 1

@@ -9,6 +9,7 @@ import pytest
 from parcae.base.errors import FormatError
 from parcae.base.loader import chunks
 from parcae.evaluation.compare_logs import compare_runs
+from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.application import SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
@@ -127,7 +128,11 @@ def test_people_and_queues_are_read_chosen_and_reported(tmp_path: Path) -> None:
     assert [row.name for row in compared.users] == ["ann", "etl"]
     assert [(row.name, row.num_pairs) for row in compared.queues] == [("default", 3), ("etl", 3)]
     workload, report = read_spark_event_logs([ann, logs[1]], recorded=True)
-    assert [job.user for job in workload.jobs] == ["ann"] * 3 + ["etl"] * 3
+    write_workload(workload, tmp_path / "kept.parcae")
+    kept = read_workload(tmp_path / "kept.parcae")
+    assert [(job.user, job.queue) for job in kept.jobs] == [("ann", "default")] * 3 + [
+        ("etl", "etl")
+    ] * 3
     shares = [note for note in report.notes if note.startswith("Task time by")]
     assert shares == [
         "Task time by user: etl 68%, ann 32%.",

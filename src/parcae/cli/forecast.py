@@ -52,12 +52,13 @@ def _print(found: Forecast) -> None:
     headings = ("", "jobs", "mean today", found.policy, "ratio", "over 5% later")
     rows = [_cells(found.all)]
     print_rows(f"{found.num_jobs:,} jobs under {found.policy}", headings, rows, off)
-    for title, pairs in (("By user", found.users), ("By recurring job", found.names)):
+    tables = (("user", found.users), ("queue", found.queues), ("recurring job", found.names))
+    for key, pairs in tables:
         if pairs:
             more = len(pairs) - _NUM_LISTED
             caption = "those that lose most time first" + (f"; and {more} more" if more > 0 else "")
             rows = [_cells(pair) for pair in pairs[:_NUM_LISTED]]
-            print_rows(title, headings, rows, caption)
+            print_rows(f"By {key}", headings, rows, caption)
 
 
 def _cells(pair: tuple[Group, Group]) -> list[str]:

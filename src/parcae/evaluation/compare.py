@@ -187,9 +187,9 @@ class ClusterWorld(ComparedWorld):
         ideal = ideal_ms(sequence, slots, traces[0].has_driver)
         pools = resolved.tenant_pools
         of_jobs = [pools[job] for job in sequence.job_index] if pools else []
-        users = [job.user for job in sequence.jobs]
+        users, queues = ([getattr(job, of) for job in sequence.jobs] for of in ("user", "queue"))
         fair_ms = user_fair_ms(sequence, traces, self.config, seed)
-        jobs = paired_jobs(traces, ideal, deadlines_ms(sequence), of_jobs, users, fair_ms)
+        jobs = paired_jobs(traces, ideal, deadlines_ms(sequence), of_jobs, users, fair_ms, queues)
         return Played(pl.DataFrame(rows, RUNS), jobs)
 
     def results(
@@ -442,7 +442,7 @@ class ClusterWorld(ComparedWorld):
         ]
 
     def tables(self, comparison: Comparison) -> list[Table]:
-        """The tables of pools and of users, where jobs have any."""
+        """The tables of pools, of users and of queues, where jobs have any."""
         tables = []
         names = [policy.name for policy in comparison.policies]
         for key in TENANTS:
@@ -459,7 +459,7 @@ class ClusterWorld(ComparedWorld):
         return tables
 
     def json_of(self, comparison: Comparison) -> dict[str, Any]:
-        """What names became, and the results of every pool and of every user."""
+        """What names became, and the results of every pool, user and queue."""
         variants, jobs = comparison.resolved.variants, comparison.jobs
         own: dict[str, dict[str, Any]] = {
             p.name: {"variant": variants.get(p.name, p.name)} for p in comparison.policies

@@ -23,7 +23,7 @@ from parcae.workloads.spark_log.event_log import LoggedRuns
 _NUM_PARTS = 20
 #: The plugin's sizes are wrong by chance: so many draws of that.
 NUM_DRAWS = 5
-#: What `forecast` groups jobs by: recurring name, user, and all.
+#: What `forecast` groups jobs by: recurring name, user, queue, and all.
 _ALL = "all"
 
 
@@ -40,7 +40,8 @@ class Forecast:
         size_error: the sigma of the log-normal error of the sizes that the policy knew.
         all: all jobs under today's order and under the policy; the ratio has an interval over 20
             parts of the window.
-        names, users: the same for recurring names and users, those that lose most first.
+        names, users, queues: the same for recurring names, users and YARN's queues, those that lose
+            most first.
     """
 
     policy: str
@@ -51,6 +52,7 @@ class Forecast:
     all: tuple[Group, Group]
     names: tuple[tuple[Group, Group], ...]
     users: tuple[tuple[Group, Group], ...]
+    queues: tuple[tuple[Group, Group], ...]
 
     def to_json(self) -> dict[str, Any]:
         """The forecast as plain numbers and text."""
@@ -59,10 +61,11 @@ class Forecast:
             "all": _json(self.all),
             "names": [_json(pair) for pair in self.names],
             "users": [_json(pair) for pair in self.users],
+            "queues": [_json(pair) for pair in self.queues],
         }
 
 
-_GROUPED = ("all", "names", "users")
+_GROUPED = ("all", "names", "users", "queues")
 
 
 def _json(pair: tuple[Group, Group]) -> dict[str, Any]:
@@ -111,6 +114,7 @@ def forecast(logged: LoggedRuns, policy: str) -> Forecast:
         all=_pairs(jobs, _ALL)[0],
         names=tuple(_pairs(jobs, "job")),
         users=tuple(_pairs(jobs, "user")),
+        queues=tuple(_pairs(jobs, "queue")),
     )
 
 
@@ -121,7 +125,8 @@ def _paired(one: Replayed, policy: str, error: float, draw: int) -> pl.DataFrame
         one.trace(named, config, draw)
         for named in (one.order, named_policy(policy, one.workload, config))
     ]
-    return paired_jobs(traces, users=[run.user for run in one.runs])
+    users, queues = ([getattr(run, of) for run in one.runs] for of in ("user", "queue"))
+    return paired_jobs(traces, users=users, queues=queues)
 
 
 def _pairs(jobs: pl.DataFrame, key: str) -> list[tuple[Group, Group]]:

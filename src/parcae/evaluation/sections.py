@@ -290,7 +290,7 @@ def _overall(comparison: Comparison) -> Section:
 
 
 def _tenants(comparison: Comparison) -> list[Section]:
-    """Who pays, by pool and by user; no section where no job has any."""
+    """Who pays, by pool, user and queue; no section where no job has any."""
     head = [
         Cell(text, small)
         for policy in comparison.policies

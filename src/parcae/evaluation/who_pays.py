@@ -41,7 +41,7 @@ MUCH_LATER = 1.10
 #: Sums of samples, beside those under the first policy; see `ratio_of`.
 _PAIRS = ("total", "count", "total_first", "count_first")
 #: The columns of `paired_jobs` that say whose a job is, and the names of their groups in JSON.
-TENANTS = {"pool": "pools", "user": "users"}
+TENANTS = {"pool": "pools", "user": "users", "queue": "queues"}
 #: The columns of `paired_jobs`.
 JOBS: dict[str, pl.DataType | type[pl.DataType]] = {
     "position": pl.Int64,
@@ -69,12 +69,14 @@ def paired_jobs(
     pools: Sequence[str] = (),
     users: Sequence[str] = (),
     user_fair_ms: Sequence[FloatArray] = (),
+    queues: Sequence[str] = (),
 ) -> pl.DataFrame:
     """A row a job and policy, of runs of one job sequence; times in simulated ms.
 
     Columns:
         position: the job's place in order of arrival; column: the policy's place, the first's is 0;
-        job: the recurring job's name; pool: null without pools; user: null where it is not known;
+        job: the recurring job's name; pool: null without pools; user, queue: null where it is not
+            known;
         completion_ms: null where the run ended before the job;
         jct_ms: completion - arrival; for a job that its run's end cut off, the time up to the end,
             a lower bound;
@@ -103,6 +105,7 @@ def paired_jobs(
         "job": first.job_names,
         "pool": pools or no_one,
         "user": [user or None for user in users] or no_one,
+        "queue": [queue or None for queue in queues] or no_one,
         "ideal_ms": unknown if ideal_ms is None else ideal_ms,
         "deadline_ms": unknown if deadline_ms is None else deadline_ms,
     }
@@ -279,7 +282,7 @@ class Group:
     """The jobs of one group that completed under every policy, under one policy.
 
     Args:
-        name: the name of the recurring job, the pool or the user.
+        name: the name of the recurring job, the pool, the user or the queue.
         column: the policy's place in the comparison.
         runs: number of jobs over all seeds.
         mean_s, p99_s, worst_s: mean, 99th percentile and largest completion time.
@@ -327,9 +330,11 @@ def by_group(
 
     Args:
         jobs: the jobs of all runs.
-        key: the column: "job", "pool" or "user".
+        key: the column: "job", "pool", "user" or "queue".
         columns: the policies whose ratios are wanted; None for all. Intervals take time.
     """
+    if key == "queue" and jobs[key].n_unique() < 2:
+        return []  # the queue of all jobs tells none apart
     is_whole = pl.col("completion_ms").is_not_null().all().over("seed", "position")
     # Whole ms have the same sum in any order: else rounding would decide who gains where a policy
     # only changes the order of equal jobs.

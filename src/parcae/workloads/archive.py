@@ -83,6 +83,7 @@ def write_workload(workload: Workload, path: Path) -> None:
         "job_names": [job.name for job in workload.jobs],
         "job_pools": [job.pool for job in workload.jobs],
         "job_users": [job.user for job in workload.jobs],
+        "job_queues": [job.queue for job in workload.jobs],
         "stage_names": [stage.name for job in workload.jobs for stage in job.stages],
     }
     if workload.faults is not None:
@@ -278,6 +279,7 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
         recorded_ms=_known_ms(arrays.get("job_recorded_ms", np.full(len(names), -1))),
         pool=manifest.get("job_pools", [""] * len(names)),
         user=manifest.get("job_users", [""] * len(names)),
+        queue=manifest.get("job_queues", [""] * len(names)),
         driver_time=_driver_times(arrays),
         pauses_ms=_split(arrays["pauses_ms"].tolist(), arrays["num_pauses"])
         if "pauses_ms" in arrays

@@ -188,6 +188,7 @@ def describe_workload(workload: Workload) -> dict[str, Any]:
                 "num_runs": job.num_runs,
                 "pool": job.pool,
                 "user": job.user,
+                "queue": job.queue,
             }
             for job in jobs
         ],

@@ -311,6 +311,7 @@ class JobSpec:
         pool: Spark's scheduler pool that the job ran in; "" where none was set.
         user: the person who ran the job, as the server or the application named them; "" where
             nobody did.
+        queue: YARN's queue of its application; "" elsewhere.
         session: number of the session (closed loop) of the recorded run, in which the next query
             comes only after this one has ended; -1 for none.
         pauses_ms: the recorded pauses, in ms, from the end of the job before it in its session to
@@ -341,6 +342,7 @@ class JobSpec:
     num_runs: int = 1
     pool: str = ""
     user: str = ""
+    queue: str = ""
     session: int = -1
     pauses_ms: tuple[int, ...] = ()
     deadline_ms: int | None = None
