@@ -70,6 +70,15 @@ def test_a_driver_finds_the_control_file_of_the_chart() -> None:
     assert f"spark.parcae.control={mount['mountPath']}/control.json" in text
 
 
+def test_prometheus_finds_drivers_where_spark_has_their_metrics() -> None:
+    text = (_DEPLOY / "driver-monitor.yaml").read_text()
+    spec = yaml.safe_load(text)["spec"]
+    assert spec["selector"] == {"matchLabels": {"spark-role": "driver"}}
+    (endpoint,) = spec["podMetricsEndpoints"]
+    assert endpoint["port"] == "spark-ui"
+    assert f"prometheusServlet.path={endpoint['path']}" in text
+
+
 def test_images_take_what_is_built_here() -> None:
     spark = (_DEPLOY / "spark.Dockerfile").read_text()
     assert "COPY parcae-spark_2.13-*.jar /opt/spark/jars/" in spark.splitlines()
@@ -184,6 +193,28 @@ def test_the_chart_renders_only_what_is_wanted() -> None:
     assert "Secret" not in given
     (rule,) = given["NetworkPolicy"]["spec"]["ingress"]
     assert "from" not in rule
+
+
+@needs_helm
+def test_prometheus_finds_the_metrics_where_they_are_wanted() -> None:
+    objects = _objects(
+        _SECRET,
+        "service.podMonitor=true",
+        "service.podMonitorLabels.release=prom",
+        "service.metricsFrom[0].podSelector.matchLabels.app=prometheus",
+    )
+    monitor = objects["PodMonitor"]
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    pod = objects["Deployment"]["spec"]["template"]
+    assert monitor["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    (container,) = pod["spec"]["containers"]
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert f"--metrics-port={ports[endpoint['port']]}" in container["args"]
+    clients, metrics = objects["NetworkPolicy"]["spec"]["ingress"]
+    assert clients["ports"] == [{"port": "parcae"}]
+    assert metrics["ports"] == [{"port": endpoint["port"]}]
+    assert metrics["from"] == [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]
 
 
 @needs_helm

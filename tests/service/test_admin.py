@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import generate_latest
 
 import parcae.service
+from parcae.base.errors import ConfigError
 from parcae.service import admin as board
 from parcae.service.admin import Board
 from parcae.service.client import Client
@@ -24,22 +25,25 @@ from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.archive import load_workload
 from tests.conftest import wait_until
 from tests.service.speaking import Speaker, began, ended, job_of, service_of
+from tests.spark.proofs import free_port
 
 _PAGE = Path(parcae.service.__file__).parent / "page.html"
 
 
 @pytest.fixture(scope="module")
-def ports() -> Iterator[tuple[int, int]]:
+def ports() -> Iterator[list[int]]:
     """The ports of a running service with policy srpt.
 
     Its client has submitted three jobs; one of them has ended.
     """
     ready = threading.Event()
     opened = list[int]()
-    settings = ServeSettings(policy="srpt", port=0, admin_port=0, num_cores=4, for_s=600.0)
+    settings = ServeSettings(
+        policy="srpt", port=0, admin_port=0, metrics_port=free_port(), num_cores=4, for_s=600.0
+    )
 
     def on_ready(port: int, admin_port: int | None) -> None:
-        opened.extend((port, admin_port or 0))
+        opened.extend((port, admin_port or 0, settings.metrics_port or 0))
         ready.set()
 
     threading.Thread(
@@ -54,22 +58,22 @@ def ports() -> Iterator[tuple[int, int]]:
             client.orders(Events(seq=1 + number, clock_ms=number, events=(JobArrived(job=job),)))
         done = (began("j3", 0), ended("j3", 0, 1, 4_000), JobEnded(job_id="j3"), began("j1", 0, 3))
         client.orders(Events(seq=9, clock_ms=4_003, events=done))
-        yield opened[0], opened[1]
+        yield opened
 
 
-def _get(ports: tuple[int, int], path: str, **headers: str) -> str:
-    request = urllib.request.Request(f"http://127.0.0.1:{ports[1]}{path}", headers=headers)
+def _get(ports: list[int], path: str, row: int = 1, **headers: str) -> str:
+    request = urllib.request.Request(f"http://127.0.0.1:{ports[row]}{path}", headers=headers)
     with urllib.request.urlopen(request, timeout=10) as reply:
         return str(reply.read().decode())
 
 
-def test_health_says_who_serves(ports: tuple[int, int]) -> None:
+def test_health_says_who_serves(ports: list[int]) -> None:
     health = json.loads(_get(ports, "/health"))
     names = ("status", "policy", "sessions", "fallbacks")
     assert [health[name] for name in names] == ["ok", "srpt", 1, 0]
 
 
-def test_metrics_are_those_that_prometheus_reads(ports: tuple[int, int]) -> None:
+def test_metrics_are_those_that_prometheus_reads(ports: list[int]) -> None:
     text = _get(ports, "/metrics")
     expected = [
         "parcae_plan_seconds_bucket",
@@ -84,10 +88,21 @@ def test_metrics_are_those_that_prometheus_reads(ports: tuple[int, int]) -> None
     ]
     for name in expected:
         assert name in text, name
+    # Prometheus asks by the pod's address.
+    assert "parcae_cores_busy 3.0" in _get(ports, "/metrics", 2, Host="10.0.0.1:7179")
+    for path in ("/", "/state", "/health"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            _get(ports, path, 2)
+
+
+def test_metrics_alone_need_the_live_page() -> None:
+    settings = ServeSettings(port=0, admin_port=None, metrics_port=7179)
+    with pytest.raises(ConfigError, match="leave out --admin-port -1"):
+        serve(settings, load_workload("toy"), print)
 
 
 def test_the_state_lists_the_order_in_force_and_what_fair_would_have_taken(
-    ports: tuple[int, int],
+    ports: list[int],
 ) -> None:
     state = json.loads(_get(ports, "/state"))
     (cluster,) = state["clusters"]
@@ -105,20 +120,20 @@ def test_the_state_lists_the_order_in_force_and_what_fair_would_have_taken(
     wait_until(lambda: json.loads(_get(ports, "/state"))["ended"][0]["fair_s"] == 4.003)
 
 
-def test_the_stream_begins_with_the_state(ports: tuple[int, int]) -> None:
+def test_the_stream_begins_with_the_state(ports: list[int]) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{ports[1]}/events", timeout=10) as stream:
         line = stream.readline()
     assert line.startswith(b"data: ")
     assert json.loads(line[6:])["policy"] == "srpt"
 
 
-def test_foreign_names_are_refused(ports: tuple[int, int]) -> None:
+def test_foreign_names_are_refused(ports: list[int]) -> None:
     with pytest.raises(urllib.error.HTTPError, match="403"):
         _get(ports, "/state", Host="evil.example:80")
 
 
 def test_the_page_has_no_outside_parts_and_never_writes_html_from_data(
-    ports: tuple[int, int],
+    ports: list[int],
 ) -> None:
     page = _get(ports, "/")
     assert page == _PAGE.read_text()

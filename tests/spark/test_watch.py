@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY, wait_until
@@ -27,7 +28,14 @@ def test_metrics_are_those_of_the_page_and_reach_a_sink(machine: Machine, tmp_pa
     documented = re.findall(r"^\| `(\w+)` \| (?:gauge|timer|counter|histogram)", page, re.MULTILINE)
     csv = tmp_path / "csv"
     csv.mkdir()
+    monitor = yaml.safe_load((REPOSITORY / "deploy" / "driver-monitor.yaml").read_text())
+    path = monitor["spec"]["podMetricsEndpoints"][0]["path"]
+    servlet = "spark_metrics_conf_driver_sink_prometheusServlet"
     sink = {
+        f"{servlet}_class": "org.apache.spark.metrics.sink.PrometheusServlet",
+        f"{servlet}_path": path,
+        "spark_metrics_namespace": "spark",
+        "spark_ui_enabled": "true",
         "spark_metrics_conf_*_sink_csv_class": "org.apache.spark.metrics.sink.CsvSink",
         "spark_metrics_conf_*_sink_csv_period": 1,
         "spark_metrics_conf_*_sink_csv_directory": csv,
@@ -54,6 +62,9 @@ def test_metrics_are_those_of_the_page_and_reach_a_sink(machine: Machine, tmp_pa
 
         wait_until(lambda: bool(rows("mode")))
         assert rows("mode")[-1].endswith(",2")
+        with urllib.request.urlopen(f"{queries.context.uiWebUrl}{path}", timeout=60) as reply:
+            name = f"metrics_spark_driver_{_SOURCE.replace('.', '_')}_mode_Value"
+            assert re.search(rf"^{name}(\{{.*\}})? 2$", reply.read().decode(), re.MULTILINE)
         assert any(int(row.split(",")[1]) > 0 for row in rows("openQueries"))
         queries.context._jsc.sc().listenerBus().post(
             machine.jvm.org.apache.spark.scheduler.SparkListenerStageCompleted(None)

@@ -1,7 +1,7 @@
 """The admin side over HTTP: /health, /metrics for Prometheus, the live page and its event stream.
 
 It listens on the loopback address only and is read-only. To reach it from another machine, use a
-tunnel.
+tunnel; /metrics alone may have an address of its own.
 """
 
 from __future__ import annotations
@@ -418,12 +418,19 @@ async def _only_here(request: web.Request, handler: Handler) -> web.StreamRespon
 class Admin:
     """The HTTP server beside a `Server`."""
 
-    def __init__(self, server: Server, board: Board, port: int) -> None:
+    def __init__(
+        self,
+        server: Server,
+        board: Board,
+        port: int,
+        metrics_at: tuple[str, int | None] = (_HOST, None),
+    ) -> None:
         self.server = server
         self.board = board
         self._port = port
+        self._metrics_at = metrics_at
         self._page = files("parcae.service").joinpath("page.html").read_text()
-        self._runner: web.AppRunner | None = None
+        self._runners: list[web.AppRunner] = []
         self._picture = b""  # the state as JSON, once for all viewers
         self._shown = -1  # the board's version that it shows
         self._next_s = 0.0  # when it may be taken again
@@ -432,12 +439,10 @@ class Admin:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        assert self._runner is not None
-        return int(self._runner.addresses[0][1])
+        return int(self._runners[0].addresses[0][1])
 
     async def start(self) -> None:
         """Start to listen."""
-        app = web.Application(middlewares=[_only_here])
         pages = {
             "/": self._show,
             "/health": self._health,
@@ -445,11 +450,19 @@ class Admin:
             "/state": self._state,
             "/events": self._events,
         }
-        app.add_routes([web.get(path, page) for path, page in pages.items()])
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, _HOST, self._port).start()
+        await self._listen(web.Application(middlewares=[_only_here]), pages, _HOST, self._port)
+        host, port = self._metrics_at
+        if port is not None:
+            await self._listen(web.Application(), {"/metrics": self._metrics}, host, port)
         self._estimating = asyncio.create_task(self._estimate_often())
+
+    async def _listen(
+        self, app: web.Application, pages: dict[str, Handler], host: str, port: int
+    ) -> None:
+        app.add_routes([web.get(path, page) for path, page in pages.items()])
+        self._runners.append(web.AppRunner(app, access_log=None, shutdown_timeout=0.5))
+        await self._runners[-1].setup()
+        await web.TCPSite(self._runners[-1], host, port).start()
 
     async def _estimate_often(self) -> None:
         """Estimate what FAIR would have taken, in a thread beside the one that serves."""
@@ -464,8 +477,8 @@ class Admin:
         """Stop the HTTP server."""
         if self._estimating is not None:
             self._estimating.cancel()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        for runner in self._runners:
+            await runner.cleanup()
 
     async def _show(self, request: web.Request) -> web.Response:
         headers = {

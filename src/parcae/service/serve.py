@@ -155,6 +155,12 @@ class ServeSettings(BaseModel):
     admin_port: int | None = option(
         7178, "Port of the live page (loopback); 0: a free port, -1: no live page.", ge=-1, le=65535
     )
+    metrics_port: int | None = option(
+        None,
+        "Port at --host of the live page's /metrics, for Prometheus; without a secret.",
+        ge=1,
+        le=65535,
+    )
     secret_file: Path | None = option(
         None, "File with the secret that clients must know.", check="read"
     )
@@ -274,6 +280,8 @@ def serve(
     secret = read_secret(settings.secret_file) if settings.secret_file else None
     config = ServerConfig(settings.host, settings.port, secret, settings.tls_cert, settings.tls_key)
     config.ssl_context()  # raises an error now if the certificate cannot be used
+    if settings.metrics_port is not None and settings.admin_port is None:
+        raise ConfigError("--metrics-port needs the live page: leave out --admin-port -1")
     demonstration: Iterator[SimulatedClient] | None = None
     if settings.demo_jobs:
         if settings.tls_cert is not None or settings.host != "127.0.0.1":
@@ -343,7 +351,7 @@ async def _serve(
     if settings.admin_port is not None:
         board = Board(server.service)
         server.service.watchers.append(board)
-        admin = Admin(server, board, settings.admin_port)
+        admin = Admin(server, board, settings.admin_port, (settings.host, settings.metrics_port))
     await server.start()
     try:
         if admin is not None:
