@@ -18,6 +18,10 @@ COMMANDS = {
     "compare": ("parcae.cli.compare:compare", "Compare policies on the same seeds."),
     "compare-logs": ("parcae.cli.compare_logs:compare_logs", "Compare event logs by job."),
     "forecast": ("parcae.cli.forecast:forecast", "What a policy would have saved in a log."),
+    "consolidate": (
+        "parcae.cli.consolidate:consolidate",
+        "What one shared Spark would be, instead of many applications.",
+    ),
     "learn": ("parcae.cli.learn:learn", "Learn a policy from event logs, and what it saves."),
     "tune": ("parcae.cli.train:tune", "Tune the parameters of a rule for a workload."),
     "train": ("parcae.cli.train:train", "Train a network for a workload."),

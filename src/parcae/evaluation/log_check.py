@@ -134,9 +134,11 @@ class Replayed(NamedTuple):
         """The application's cluster, for policies that know sizes with this error."""
         return _config(self.slots, None).model_copy(update={"estimate_error": size_error})
 
-    def trace(self, policy: Any, config: SimulationConfig, seed: int) -> Trace:
+    def trace(
+        self, policy: Any, config: SimulationConfig, seed: int, record: bool = False
+    ) -> Trace:
         """The application's jobs under a policy; the seed draws the errors of sizes."""
-        return simulate(_sequence(self.workload), policy, config, seed)
+        return simulate(_sequence(self.workload), policy, config, seed, record=record)
 
 
 def replayed_applications(logged: LoggedRuns) -> Iterator[Replayed]:

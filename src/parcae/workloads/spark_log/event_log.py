@@ -43,6 +43,8 @@ from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, WORK_FACTOR, Wor
 
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
+#: Called with the log of an application, and how its task slots changed.
+Seen = Callable[[CheckedLog, Sequence[tuple[int, int]]], None]
 _ALL = Choice()
 
 
@@ -356,13 +358,16 @@ def read_runs(
     queue: str | None = None,
     max_bad_share: float = 0.01,
     progress: Progress | None = None,
+    seen: Seen | None = None,
 ) -> LoggedRuns:
-    """Read the runs of jobs in event logs once, for several workloads."""
+    """Read the runs of jobs in event logs once, for several workloads; `seen` gets each log."""
     reading = LogReading(paths, key, max_bad_share, progress, Choice(user, queue))
     logged = LoggedRuns(reading)
     # One application at a time: only the runs of its jobs, with their durations, stay in memory.
     for checked in reading.applications():
-        logged.add(checked)
+        slots = logged.add(checked)
+        if seen is not None:
+            seen(checked, slots)
     logged.runs = filled(logged.runs, reading.left_out)
     reading.left_out.kept_ms = sum(run.task_ms for run in logged.runs)
     if not logged.runs:
@@ -390,8 +395,8 @@ class LoggedRuns:
     #: By application, the order that its scheduler had.
     orders: dict[str, LoggedOrder] = field(default_factory=dict)
 
-    def add(self, checked: CheckedLog) -> None:
-        """Add the runs of an application."""
+    def add(self, checked: CheckedLog) -> list[tuple[int, int]]:
+        """Add the runs of an application; how its slots changed, see `driver.slot_changes`."""
         log = checked.log
         reading = self.reading
         runs, slots = job_runs(checked, reading.key, reading.left_out, reading.choice)
@@ -406,6 +411,7 @@ class LoggedRuns:
             pools = [run.pool for run in runs]
             order = logged_order(log.settings, log.version, pools)
             self.orders[runs[0].application] = order
+        return slots
 
     @property
     def cores_per_task(self) -> int:

@@ -1,0 +1,90 @@
+"""`parcae consolidate`: what if the applications of event logs were one shared Spark?"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import polars as pl
+import typer
+
+from parcae.base.files import write_text
+from parcae.base.options import argument, option
+from parcae.base.texts import printable
+from parcae.cli.commands import command
+from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE
+from parcae.cli.progress import counting
+from parcae.cli.tables import print_rows
+from parcae.evaluation.consolidate import (
+    CAPTION,
+    NEXT,
+    UNSEEN,
+    Consolidation,
+    read_applications,
+    write_consolidation,
+)
+from parcae.evaluation.consolidate import consolidate as consolidate_logs
+from parcae.workloads.durations import MOST_EXECUTORS
+
+
+@command()
+def consolidate(
+    logs: list[str] = argument(
+        "Event logs of several applications: files, rolling log folders, zips, or folders of them.",
+        "LOGS...",
+        "read",
+    ),
+    apps: str | None = option(None, "Only applications whose name or id fits this, as in etl-*."),
+    cores: int | None = option(
+        None,
+        "Cores of the shared Spark. (default: as many core-hours as the applications held)",
+        ge=1,
+        le=MOST_EXECUTORS,
+    ),
+    align: bool = option(False, "Let all applications begin at one time.", "--align"),
+    report: Path | None = option(
+        None, "Write a report (*.html).", "-o", "--output", check="report"
+    ),
+    csv: Path | None = option(None, "Write a row for each application and person.", check="write"),
+    key: str | None = KEY,
+    as_json: bool = JSON,
+    max_bad_share: float = MAX_BAD_SHARE,
+) -> None:
+    """Say from event logs what one shared Spark would change for applications that have one each.
+
+    Example: parcae consolidate event-logs -o report.html
+    """
+    with counting("reading") as progress:
+        logged, held = read_applications(
+            logs, apps, align=align, key=key, max_bad_share=max_bad_share, progress=progress
+        )
+    with counting("simulating", has_counts=True) as progress:
+        found = consolidate_logs(logged, held, cores, progress)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _print(found)
+    rows = pl.DataFrame([one.to_json() for one in found.parties], infer_schema_length=None)
+    words = shlex.join(["parcae", *sys.argv[1:]])
+    for what, path, write in (
+        ("CSV", csv, lambda path: write_text(path, rows.write_csv())),
+        ("report", report, lambda path: write_consolidation(found, path, words)),
+    ):
+        if path is not None:
+            write(path)
+            typer.echo(f"{what}: {path}", err=as_json)
+
+
+def _print(found: Consolidation) -> None:
+    print_rows("One Spark or many", *found.cluster_table(), CAPTION)
+    for kind in ("application", "person"):
+        headings, rows = found.party_table(kind)
+        if rows:
+            print_rows(f"By {kind}", headings, rows)
+    typer.echo(f"\n{printable(found.headline)}\n{found.savings}")
+    for note in found.notes:
+        typer.echo(printable(f"note: {note}"))
+    typer.echo(f"Logs cannot say: {'; '.join(UNSEEN)}.")
+    typer.echo(f"\n{NEXT}\n\n    {found.next_command}")

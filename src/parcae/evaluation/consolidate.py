@@ -1,0 +1,680 @@
+"""What if the Spark applications of some event logs were one shared application?
+
+Before is what the logs say. After, the queries of all applications arrive as they did, with the
+task durations and driver time that they had, on fixed cores that all share.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.base.errors import ConfigError
+from parcae.base.texts import MS_PER_S, duration_unit, num_decimals, plain, s_from_ms, seconds_text
+from parcae.cluster.trace import Trace
+from parcae.evaluation.forecast import NUM_DRAWS, size_error
+from parcae.evaluation.log_check import Replayed, replayed_applications, replayed_workload
+from parcae.evaluation.page import Cell, Charts, Section, Table, Text, chart_library, write_page
+from parcae.evaluation.pictures import shortened
+from parcae.evaluation.plots import NUM_SPANS, chart_text, new_figure, policy_color
+from parcae.evaluation.who_pays import LATER
+from parcae.policies.registry import named_policy
+from parcae.simulation.metrics import mean_over_spans, steps
+from parcae.workloads.import_report import counted
+from parcae.workloads.spark_log.dag import JobRun
+from parcae.workloads.spark_log.durations import level
+from parcae.workloads.spark_log.event_log import LoggedRuns, Progress, read_runs
+from parcae.workloads.spark_log.losses import CheckedLog
+from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+#: A table of texts: headings and rows.
+Texts = tuple[list[str], list[list[str]]]
+
+_MS_PER_H = 3_600 * MS_PER_S
+_ACCOUNT = "account"
+#: The orders of the shared application: policies, and what tables call them.
+_ORDERS = {"user-fair": "FAIR", _ACCOUNT: "account"}
+_SAME_TIME = "same mean time"
+#: The smallest cluster is searched up to so many times the cores that were held at most.
+_MOST = 4
+#: Applications that the picture shows one by one, and parties that a sentence names.
+_SHOWN = 7
+_REST = "the rest"
+_LONGEST = 24
+#: Replays further from their logs than this are warned of.
+_TRUSTED = 0.1
+CAPTION = "seconds: mean (95th percentile); FAIR has a pool for each person"
+NEXT = "Next, a Connect server with the plugin, which orders by account (docs/spark-servers.md):"
+#: What no log says.
+UNSEEN = (
+    "memory: executors and the one driver hold the data of all queries that run at once",
+    "libraries and versions that differ between the applications",
+    "failures that are shared: a driver that dies ends everybody's queries",
+    "security: in one Spark, people can reach each other's cached data",
+    "what people do when answers come sooner: queries arrive as recorded, also in closed loops",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldCores:
+    """The cores of one application over time, as its log has them; times in ms on its clock.
+
+    `key` is as in `JobRun.application`; a task takes `task_cores`. `changes` are int64[n, 2], times
+    and changes of the cores that tasks could use; `ran_ms` is int64[2, attempts], when attempts of
+    tasks began and left their cores; `doubts` are sentences on what was assumed.
+    """
+
+    key: str
+    app_id: str
+    name: str
+    task_cores: int
+    executor_cores: int
+    num_executors: int
+    changes: Int64Array
+    ran_ms: Int64Array
+    doubts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, checked: CheckedLog, slots: Sequence[tuple[int, int]]) -> HeldCores:
+        """Those of a log whose task slots changed so (`driver.slot_changes`)."""
+        log, tasks = checked.log, checked.tasks
+        name = log.name or log.app_id or log.label
+        task_cores = _most_common(log.cores_per_task(), 1)
+        last_ms = max([ms for ms, _ in slots] + [int(tasks.finish_ms.max(initial=0))])
+        end_ms = max(log.end_ms, last_ms)
+        changes = list(slots)
+        left = sum(change for _, change in slots)
+        # Slots of replays last; executors that leave after the last task were held until then.
+        for executor, removed in log.removed.items():
+            gone = log.slots_of(executor) if executor in log.executors else 0
+            if last_ms <= removed.time_ms < end_ms and gone <= left:
+                changes.append((removed.time_ms, -gone))
+                left -= gone
+        cores = Counter(added.cores for added in log.executors.values() if added.cores > 0)
+        doubts = {
+            "misses its beginning: queries from before it are left out, and cores count from the "
+            "first task that it has": not log.has_beginning,
+            "has no executors with their cores: as many cores as tasks needed at once count as "
+            "held, from its first task to its end": not cores,
+        }
+        return cls(
+            f"{log.label} {log.app_id}",
+            log.app_id,
+            name,
+            task_cores,
+            _most_common(cores, 0),
+            len(log.executors),
+            np.array([*changes, (end_ms, -left)], np.int64) * (1, task_cores),
+            np.array([tasks.launch_ms, tasks.launch_ms + np.maximum(0, tasks.busy_ms)], np.int64),
+            tuple(f"The log of {name} {words}." for words, holds in doubts.items() if holds),
+        )
+
+    @property
+    def span_ms(self) -> tuple[int, int]:
+        """From its first core to its last."""
+        return int(self.changes[:, 0].min()), int(self.changes[:, 0].max())
+
+    @property
+    def core_ms(self) -> tuple[int, int]:
+        """Core time that was held, and that was busy."""
+        at_ms, change = self.changes.T
+        held_ms = -int(((at_ms - self.span_ms[0]) * change).sum())
+        return held_ms, int(np.diff(self.ran_ms, axis=0).sum()) * self.task_cores
+
+
+def _most_common(counts: Counter[int], default: int) -> int:
+    return counts.most_common(1)[0][0] if counts else default
+
+
+def read_applications(
+    paths: Sequence[str | Path],
+    apps: str | None = None,
+    *,
+    align: bool = False,
+    key: str | None = None,
+    max_bad_share: float = 0.01,
+    progress: Progress | None = None,
+) -> tuple[LoggedRuns, list[HeldCores]]:
+    """Read event logs: queries, and the cores of every application whose name or id fits `apps`.
+
+    Applications of one name are runs of one, such as nightly ones, unless they ran at once: then
+    ids tell them apart. With `align`, the first of each name begin at one time.
+    """
+    found: list[HeldCores] = []
+    logged = read_runs(
+        paths,
+        key=key,
+        max_bad_share=max_bad_share,
+        progress=progress,
+        seen=lambda checked, slots: found.append(HeldCores.of(checked, slots)),
+    )
+    fit = apps or "*"
+    held = [one for one in found if fnmatchcase(one.name, fit) or fnmatchcase(one.app_id, fit)]
+    by_name = defaultdict[str, list[HeldCores]](list)
+    for one in held:
+        by_name[one.name].append(one)
+    held = [
+        replace(one, name=f"{one.name} ({one.app_id})") if overlap(by_name[one.name]) else one
+        for one in held
+    ]
+    first_ms = dict[str, int]()
+    for one in held:
+        first_ms[one.name] = min(first_ms.get(one.name, 1 << 62), one.span_ms[0])
+    begins_ms = {one.key: first_ms[one.name] * align for one in held}
+    by_key = defaultdict[str, list[JobRun]](list)
+    for run in logged.runs:
+        if run.end_ms > run.submission_ms:
+            by_key[run.application].append(run)
+    logged.runs = [run for key in begins_ms for run in _moved(by_key[key], begins_ms[key])]
+    if not logged.runs:
+        names = ", ".join(sorted({one.name for one in found}))
+        raise ConfigError(f"no application that fits {fit} finished a query; there are: {names}")
+    moved = []
+    for one in held:
+        changes = one.changes - (begins_ms[one.key], 0)
+        moved.append(replace(one, changes=changes, ran_ms=one.ran_ms - begins_ms[one.key]))
+    return logged, moved
+
+
+def _moved(runs: Sequence[JobRun], by_ms: int) -> list[JobRun]:
+    """The runs of an application, so much earlier."""
+    slots = [(ms - by_ms, change) for run in runs[:1] for ms, change in run.slots]
+    return [
+        replace(
+            run, submission_ms=run.submission_ms - by_ms, end_ms=run.end_ms - by_ms, slots=slots
+        )
+        for run in runs
+    ]
+
+
+def overlap(held: Sequence[HeldCores]) -> bool:
+    """Whether any two applications had cores at the same time."""
+    spans = sorted(one.span_ms for one in held)
+    ends_ms = np.maximum.accumulate([end for _, end in spans])
+    return any(begin < end for (begin, _), end in zip(spans[1:], ends_ms, strict=False))
+
+
+class SharedCluster(NamedTuple):
+    """All queries on cores that all share: why so many, the order, their number, times_ms
+    int64[draws of known sizes, queries], and core-hours to the last application's or query's end.
+    """
+
+    why: str
+    order: str
+    cores: int
+    times_ms: Int64Array
+    core_h: float
+
+
+class Party(NamedTuple):
+    """An application's or a person's queries: (mean, 95th percentile) in s in the logs, under FAIR
+    and under account; which share takes more than `LATER` times as long as in the logs; and of
+    applications, mean time replayed alone / in the log.
+    """
+
+    kind: str
+    name: str
+    queries: int
+    before: tuple[float, float]
+    fair: tuple[float, float]
+    account: tuple[float, float]
+    later_share: float
+    replayed: float
+
+    @property
+    def ratio(self) -> float:
+        """Mean under account / before."""
+        return self.account[0] / self.before[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """A flat row of plain numbers and texts."""
+        pairs = {of: getattr(self, of) for of in ("before", "fair", "account")}
+        times = {
+            f"{of}_{what}_s": pair[at]
+            for of, pair in pairs.items()
+            for at, what in enumerate(("mean", "p95"))
+        }
+        rest = {key: value for key, value in self._asdict().items() if key not in pairs}
+        return plain({**rest, **times, "ratio": self.ratio})  # type: ignore[no-any-return]
+
+
+class Curves(NamedTuple):
+    """Cores as means over spans between times: held before, in use before and after by
+    application.
+    """
+
+    edges_s: FloatArray
+    held: FloatArray
+    before: dict[str, FloatArray]
+    after: dict[str, FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Consolidation:
+    """The answer: applications that ran, executors that they started, core-hours held and busy, the
+    most cores at once, completion times, shared clusters (the first two have the asked number of
+    cores), applications and persons, what was assumed, and the picture.
+    """
+
+    num_logs: int
+    num_executors: int
+    held_h: float
+    busy_h: float
+    peak: int
+    executor_cores: int
+    before_ms: Int64Array
+    clusters: tuple[SharedCluster, ...]
+    parties: tuple[Party, ...]
+    notes: tuple[str, ...]
+    curves: Curves
+
+    @property
+    def cores(self) -> int:
+        """The number of cores that was asked about."""
+        return self.clusters[0].cores
+
+    @property
+    def headline(self) -> str:
+        """The answer, and who would be later, in a sentence."""
+        ratio = self.clusters[1].times_ms.mean() / self.before_ms.mean()
+        late = sorted(
+            (one for one in self.parties if one.ratio > LATER), key=lambda one: -one.ratio
+        )
+        who = [f"{one.kind} {one.name} ({one.ratio:.2f} times as long)" for one in late]
+        who[_SHOWN:] = [f"{len(who) - _SHOWN} more"] if len(who) > _SHOWN else []
+        return (
+            f"One shared Spark with {counted(self.cores, 'core')} has {ratio:.2f} of the mean time "
+            f"of today's {counted(self.num_logs, 'application')} under account. Later on average: "
+            f"{', '.join(who) or 'nobody'}."
+        )
+
+    @property
+    def savings(self) -> str:
+        """What the smallest cluster with the same mean time needs."""
+        least = self.clusters[-1]
+        if least.why != _SAME_TIME:
+            most = _MOST * max(self.peak, self.cores)
+            return f"No shared Spark of up to {most} cores has the mean time of today."
+        return (
+            f"The mean time of today needs {counted(least.cores, 'shared core')}: "
+            f"{_hours(least.core_h)} core-hours (today {_hours(self.held_h)}, idle "
+            f"{_hours(self.held_h - self.busy_h)}) in {self._executors(least.cores)} executors "
+            f"that start once (today {self.num_executors} starts)."
+        )
+
+    @property
+    def next_command(self) -> str:
+        """What starts such a Spark."""
+        return (
+            '$SPARK_HOME/sbin/start-connect-server.sh --driver-class-path "$(parcae spark jar)" '
+            "--conf spark.plugins=parcae.spark.ParcaePlugin "
+            "--conf spark.dynamicAllocation.enabled=false "
+            f"--conf spark.executor.instances={self._executors(self.cores)} "
+            f"--conf spark.executor.cores={self.executor_cores or 1}"
+        )
+
+    def _executors(self, cores: int) -> int:
+        return math.ceil(cores / (self.executor_cores or 1))
+
+    def cluster_table(self) -> Texts:
+        """Today's applications, and the shared clusters."""
+
+        def row(who: str, *cells: str, core_h: float, times_ms: Int64Array) -> list[str]:
+            idle = max(0.0, 1 - self.busy_h / core_h) if core_h else 0.0
+            ratio = times_ms.mean() / self.before_ms.mean()
+            last = _pair_text(_mean_p95(times_ms)), f"{ratio:.2f}"
+            return [who, *cells, _hours(core_h), f"{idle:.0%}", *last]
+
+        headings = ["", "order", "cores", "starts", "core-hours", "idle", "seconds", "/ today"]
+        most = f"up to {self.peak}", str(self.num_executors)
+        rows = [row("today", "as logged", *most, core_h=self.held_h, times_ms=self.before_ms)]
+        for one in self.clusters:
+            cells = _ORDERS[one.order], str(one.cores), str(self._executors(one.cores))
+            rows.append(row(one.why, *cells, core_h=one.core_h, times_ms=one.times_ms))
+        return headings, rows
+
+    def party_table(self, kind: str) -> Texts:
+        """A row for each application or person."""
+        headings = [kind, "queries", "today", "FAIR", "account", "/ today", "later", "replayed"]
+        rows = []
+        for one in self.parties:
+            pairs = map(_pair_text, (one.before, one.fair, one.account))
+            numbers = f"{one.ratio:.2f}", f"{one.later_share:.0%}", f"{one.replayed:.3f}"
+            rows += [[one.name, str(one.queries), *pairs, *numbers]] * (one.kind == kind)
+        # Of persons nothing is replayed alone.
+        last = len(headings) - (kind == "person")
+        return headings[:last], [row[:last] for row in rows]
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer as plain numbers and text."""
+
+        def times(times_ms: Int64Array) -> dict[str, float]:
+            return dict(zip(("mean_s", "p95_s"), _mean_p95(times_ms), strict=True))
+
+        before = {
+            "applications": self.num_logs,
+            "queries": len(self.before_ms),
+            "core_hours": self.held_h,
+            "busy_core_hours": self.busy_h,
+            "most_cores": self.peak,
+            "executors_started": self.num_executors,
+        }
+        after = [
+            {
+                "why": one.why,
+                "policy": one.order,
+                "cores": one.cores,
+                "core_hours": one.core_h,
+                "executors_started": self._executors(one.cores),
+                **times(one.times_ms),
+            }
+            for one in self.clusters
+        ]
+        return {
+            "before": {**before, **times(self.before_ms)},
+            "after": after,
+            "parties": [one.to_json() for one in self.parties],
+            "notes": list(self.notes),
+            "cannot_see": list(UNSEEN),
+            "next_command": self.next_command,
+        }
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.{num_decimals(hours, 1)}f}"
+
+
+def _mean_p95(times_ms: npt.NDArray[Any]) -> tuple[float, float]:
+    return s_from_ms(float(times_ms.mean())), s_from_ms(float(np.percentile(times_ms, 95)))
+
+
+def _pair_text(pair: tuple[float, float]) -> str:
+    return f"{seconds_text(pair[0])} ({seconds_text(pair[1])})"
+
+
+def consolidate(
+    logged: LoggedRuns,
+    held: Sequence[HeldCores],
+    cores: int | None = None,
+    progress: Progress | None = None,
+) -> Consolidation:
+    """Merge the queries of applications, and play them on shared cores.
+
+    By default these have the core-hours that were held: the mean of the held cores over the time
+    from the first to the last, rounded up. `progress` is called with the runs played, and 0.
+
+    Example: `consolidate(*read_applications(["logs"]))`.
+    """
+    shared = _Shared(logged, held, progress or (lambda done, total: None))
+    begin_ms, end_ms = shared.span_ms
+    held_ms, busy_ms = (sum(ms) for ms in zip(*(one.core_ms for one in held), strict=True))
+    unit = shared.slot_cores
+    peak = max(unit, int(shared.held[1].max()))
+    if cores is not None and cores < unit:
+        raise ConfigError(f"--cores {cores}: a task takes {unit} cores; give at least as many")
+    mean = unit * max(1, math.ceil(held_ms / max(1, end_ms - begin_ms) / unit))
+    wanted = cores or mean
+    sizes = {peak: "peak", wanted: "same core-hours" if cores is None else "as asked"}
+    clusters = [
+        shared.cluster(why, order, size)
+        for size, why in reversed(sizes.items())
+        for order in _ORDERS
+    ]
+    if least := shared.least_cores(wanted, _MOST * max(peak, wanted)):
+        clusters.append(shared.cluster(_SAME_TIME, _ACCOUNT, least))
+    parties = tuple(shared.parties(wanted))
+    return Consolidation(
+        len(held),
+        sum(one.num_executors for one in held),
+        held_ms / _MS_PER_H,
+        busy_ms / _MS_PER_H,
+        peak,
+        _most_common(Counter(one.executor_cores for one in held), 0),
+        shared.before_ms,
+        tuple(clusters),
+        parties,
+        tuple(shared.notes(logged, parties)),
+        shared.curves(wanted),
+    )
+
+
+class _Shared:
+    """The merged workload, and what is played with it."""
+
+    def __init__(self, logged: LoggedRuns, held: Sequence[HeldCores], progress: Progress) -> None:
+        self.applications = held
+        self.progress = progress
+        self.num_played = 0
+        self.known: dict[tuple[str, int], Int64Array] = {}
+        self.replays = list(replayed_applications(logged))
+        self.runs = sorted(logged.runs, key=lambda run: run.submission_ms)
+        self.before_ms = np.array([run.end_ms - run.submission_ms for run in self.runs], np.int64)
+        own = {one.key: one for one in held}
+        of_runs = [own[run.application] for run in self.runs]
+        self.names = np.array([one.name for one in of_runs], object)
+        self.has_persons = len({run.user for run in self.runs} - {""}) > 1
+        users = [run.user * self.has_persons for run in self.runs]
+        persons = [user or name for user, name in zip(users, self.names, strict=True)]
+        self.persons = np.array(persons, object)
+        #: A task that takes several times as many cores is played as so many tasks.
+        self.slot_cores = math.gcd(*(one.task_cores for one in of_runs))
+        widened = [
+            _widened(run, one.task_cores // self.slot_cores)
+            for run, one in zip(self.runs, of_runs, strict=True)
+        ]
+        workload = replayed_workload(widened)
+        jobs = [replace(job, user=who) for job, who in zip(workload.jobs, persons, strict=True)]
+        workload = replace(workload, jobs=tuple(jobs))
+        order = self.replays[0].order
+        self.merged = Replayed("shared", self.runs, workload, (), self.before_ms, order)
+        self.error = size_error(self.runs)
+        at_ms, change = np.concatenate([one.changes for one in held]).T
+        edges_ms = np.unique(at_ms)
+        #: The cores that were held, as a step function.
+        self.held = edges_ms, level(edges_ms, (at_ms, change))
+        spans = [one.span_ms for one in held if one.changes[:, 1].any()]
+        spans += [(run.submission_ms, run.end_ms) for run in self.runs]
+        #: From the first core, or query, to the last.
+        self.span_ms = min(begin for begin, _ in spans), max(end for _, end in spans)
+
+    def times_ms(self, order: str, cores: int) -> Int64Array:
+        """Completion times of all queries, a row for each draw of what the order knows."""
+        if (order, cores) not in self.known:
+            draws = NUM_DRAWS if order == _ACCOUNT and self.error else 1
+            traces = [self.trace(order, cores, draw) for draw in range(draws)]
+            times = [one.completion_ms - one.arrival_ms for one in traces]
+            self.known[order, cores] = np.array(times, np.int64)
+        return self.known[order, cores]
+
+    def trace(self, order: str, cores: int, draw: int, record: bool = False) -> Trace:
+        """Play all queries."""
+        one = self.merged._replace(slots=((0, cores // self.slot_cores),))
+        config = one.config(self.error)
+        trace = one.trace(named_policy(order, one.workload, config), config, draw, record)
+        self.num_played += 1
+        self.progress(self.num_played, 0)
+        return trace
+
+    def cluster(self, why: str, order: str, cores: int) -> SharedCluster:
+        """A shared cluster, which is up from the first core that was held."""
+        times_ms = self.times_ms(order, cores)
+        begin_ms, end_ms = self.span_ms
+        ends_ms = times_ms + np.array([run.submission_ms for run in self.runs])
+        up_ms = max(end_ms, int(ends_ms.max())) - begin_ms
+        return SharedCluster(why, order, cores, times_ms, cores * up_ms / _MS_PER_H)
+
+    def least_cores(self, first: int, most: int) -> int:
+        """The fewest cores with which account has the mean time of the logs; 0: there are none."""
+        unit, wanted_ms = self.slot_cores, self.before_ms.mean()
+        low, high = 0, first // unit
+        while self.times_ms(_ACCOUNT, high * unit).mean() > wanted_ms:
+            if high >= most // unit:
+                return 0
+            low, high = high, min(2 * high, most // unit)
+        while high - low > 1:
+            middle = (low + high) // 2
+            is_enough = self.times_ms(_ACCOUNT, middle * unit).mean() <= wanted_ms
+            low, high = (low, middle) if is_enough else (middle, high)
+        return high * unit
+
+    def parties(self, cores: int) -> Iterator[Party]:
+        """The queries by application, and by person where the logs name several."""
+        fair, account = (self.times_ms(order, cores) for order in _ORDERS)
+        is_later = account > LATER * self.before_ms
+        name_of = {one.key: one.name for one in self.applications}
+        replayed = defaultdict[str, Any](int)
+        for one in self.replays:
+            pair = np.array([one.replay(one.workload, one.slots), one.logged_ms])
+            replayed[name_of[one.name]] += pair.sum(axis=1)
+        kinds = {"application": self.names, "person": self.persons}
+        for kind, names in list(kinds.items())[: 1 + self.has_persons]:
+            for name in dict.fromkeys(names):
+                own = names == name
+                simulated_ms, logged_ms = replayed[name] if kind == "application" else (math.nan, 1)
+                pairs = (_mean_p95(times[..., own]) for times in (self.before_ms, fair, account))
+                share = float(is_later[:, own].mean())
+                yield Party(kind, name, int(own.sum()), *pairs, share, simulated_ms / logged_ms)
+
+    def curves(self, cores: int) -> Curves:
+        """The cores over time, before and under account."""
+        trace = self.trace(_ACCOUNT, cores, 0, record=True)
+        tasks = trace.tasks
+        assert tasks is not None
+        begin_ms, end_ms = self.span_ms
+        zero_ms = self.runs[0].submission_ms
+        edges_ms = np.linspace(begin_ms, max(end_ms, zero_ms + trace.clock_ms), NUM_SPANS + 1)
+
+        def busy(ran_ms: Int64Array, task_cores: int) -> FloatArray:
+            amount = np.full(ran_ms.shape[1], task_cores)
+            return mean_over_spans(*steps(*ran_ms, amount), edges_ms)
+
+        before = defaultdict[str, Any](float)
+        for one in self.applications:
+            before[one.name] += busy(one.ran_ms, one.task_cores)
+        ran_ms = np.array([tasks["start_ms"], tasks["finish_ms"]]) + zero_ms
+        names = self.names[tasks["job"]]
+        after = {name: busy(ran_ms[:, names == name], self.slot_cores) for name in before}
+        largest = sorted(before, key=lambda name: -before[name].sum())
+
+        def shown(curves: dict[str, FloatArray]) -> dict[str, FloatArray]:
+            found = {name: curves[name] for name in largest[:_SHOWN]}
+            rest = [curves[name] for name in largest[_SHOWN:]]
+            return {**found, _REST: np.sum(rest, axis=0)} if rest else found
+
+        held = mean_over_spans(*self.held, edges_ms)
+        return Curves((edges_ms - begin_ms) / MS_PER_S, held, shown(before), shown(after))
+
+    def notes(self, logged: LoggedRuns, parties: Sequence[Party]) -> Iterator[str]:
+        """What was assumed, and what is not in the answer."""
+        held, reading = self.applications, logged.reading
+        yield from (doubt for one in held for doubt in one.doubts)
+        yield from (*reading.logs.notes, *reading.notes_of_jobs(), *reading.notes_of_lines())
+        if len(held) == 1:
+            yield "There is one application: nothing to share. After is it alone, on fixed cores."
+        elif not overlap(held):
+            yield (
+                "No two applications had cores at the same time: there is nothing to share. The "
+                "logs keep their clock; --align begins them all at one time."
+            )
+        if idle := sorted({one.name for one in held} - set(self.names)):
+            yield (
+                f"Without a finished query: {', '.join(idle)}; the cores count today, and after "
+                "there is nothing of it."
+            )
+        if len({one.task_cores for one in held}) > 1:
+            sizes = ", ".join(dict.fromkeys(f"{one.name} {one.task_cores}" for one in held))
+            yield (
+                f"Tasks take different numbers of cores (spark.task.cpus: {sizes}). After, a task "
+                f"of several is played as so many tasks of {self.slot_cores}."
+            )
+        if reading.left_out.factor > 1:
+            yield (
+                f"The queries have {reading.left_out.share} of the logs' task time. What is left "
+                "out needed cores today, and needs none after: add some."
+            )
+        off = [one for one in parties if abs(one.replayed - 1) > _TRUSTED]
+        if off:
+            words = ", ".join(f"{one.name} ({one.replayed:.2f})" for one in off)
+            yield f"Replayed alone, these are far from their logs, trust them less: {words}."
+        number_sessions(self.runs)
+        if sessions_at_once(self.runs):
+            yield "Queries that waited for each other (closed loops) keep their recorded arrivals."
+        if not self.has_persons:
+            yield "The logs do not name several persons: each application counts as one."
+
+
+def _widened(run: JobRun, times: int) -> JobRun:
+    """A run with so many tasks in place of each."""
+    stages = [replace(one, replayed_ms=np.repeat(one.replayed_ms, times)) for one in run.stages]
+    return replace(run, stages=stages)
+
+
+def write_consolidation(found: Consolidation, path: Path, command: str = "") -> None:
+    """Write the answer as a page of one file."""
+    tables = {kind: found.party_table(kind) for kind in ("application", "person")}
+    write_page(
+        path,
+        "report.html.j2",
+        title=f"{len(found.before_ms):,} queries of {counted(found.num_logs, 'application')}",
+        question="One Spark or many?",
+        headline=found.headline,
+        summary=found.savings,
+        policies=_page_table(found.cluster_table()),
+        sections=[
+            Section("Cores in use over time", [Charts([one]) for one in _figures(found)]),
+            *(
+                Section(f"By {kind}", [_page_table(table)])
+                for kind, table in tables.items()
+                if table[1]
+            ),
+            Section("What was assumed", [Text(note) for note in found.notes]),
+            Section("What logs cannot say", [Text(one) for one in UNSEEN]),
+            Section("Next", [Text(NEXT), Text(found.next_command)]),
+        ],
+        library=chart_library(),
+        command=command,
+        settings={"intervals": "Simulated from the logs alone", "tuned": {}},
+        settings_text=json.dumps(found.to_json(), indent=2),
+    )
+
+
+def _page_table(texts: Texts) -> Table:
+    headings, rows = texts
+    cells = [[Cell(row[0], is_name=True), *row[1:]] for row in rows]
+    return Table([Cell(heading) for heading in headings], cells, [CAPTION])
+
+
+def _figures(found: Consolidation) -> Iterator[Figure]:
+    """Cores over time by application, before and after."""
+    curves = found.curves
+    unit, length_s = duration_unit(float(curves.edges_s[-1]))
+    x = np.repeat(curves.edges_s / length_s, 2)[1:-1]
+    most = 1.05 * max(float(curves.held.max()), found.cores)
+    fixed = np.full(NUM_SPANS, float(found.cores))
+    for title, held, busy in (
+        ("Today: cores in use, and held (line)", curves.held, curves.before),
+        (f"One Spark with {counted(found.cores, 'core')} (line): in use", fixed, curves.after),
+    ):
+        figure = new_figure(title, f"time ({unit})", "cores")
+        drawn = {"x": x, "mode": "lines"}
+        for row, (name, y) in enumerate(busy.items()):
+            area = {"stackgroup": "busy", "line": {"width": 0}, "fillcolor": policy_color(row)}
+            label = chart_text(shortened(name, _LONGEST))
+            figure.add_scatter(y=np.repeat(y, 2), name=label, **drawn, **area)
+        line = {"color": "#1d232a", "width": 1.5}
+        figure.add_scatter(y=np.repeat(held, 2), name="held", line=line, **drawn)
+        yield figure.update_yaxes(range=[0, most])
