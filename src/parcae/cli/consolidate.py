@@ -14,7 +14,7 @@ from parcae.base.files import write_text
 from parcae.base.options import argument, option
 from parcae.base.texts import printable
 from parcae.cli.commands import command
-from parcae.cli.options import JSON, KEY, MAX_BAD_SHARE
+from parcae.cli.options import JSON, CheckedEventOptions
 from parcae.cli.progress import counting
 from parcae.cli.tables import print_rows
 from parcae.evaluation.consolidate import (
@@ -31,6 +31,7 @@ from parcae.workloads.durations import MOST_EXECUTORS
 
 @command()
 def consolidate(
+    wanted: CheckedEventOptions,
     logs: list[str] = argument(
         "Event logs of several applications: files, rolling log folders, zips, or folders of them.",
         "LOGS...",
@@ -48,18 +49,14 @@ def consolidate(
         None, "Write a report (*.html).", "-o", "--output", check="report"
     ),
     csv: Path | None = option(None, "Write a row for each application and person.", check="write"),
-    key: str | None = KEY,
     as_json: bool = JSON,
-    max_bad_share: float = MAX_BAD_SHARE,
 ) -> None:
     """Say from event logs what one shared Spark would change for applications that have one each.
 
     Example: parcae consolidate event-logs -o report.html
     """
     with counting("reading") as progress:
-        logged, held = read_applications(
-            logs, apps, align=align, key=key, max_bad_share=max_bad_share, progress=progress
-        )
+        logged, held = read_applications(logs, apps, align, **dict(wanted), progress=progress)
     with counting("simulating", has_counts=True) as progress:
         found = consolidate_logs(logged, held, cores, progress)
     if as_json:

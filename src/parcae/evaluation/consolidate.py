@@ -143,24 +143,18 @@ def _most_common(counts: Counter[int], default: int) -> int:
 def read_applications(
     paths: Sequence[str | Path],
     apps: str | None = None,
-    *,
     align: bool = False,
-    key: str | None = None,
-    max_bad_share: float = 0.01,
-    progress: Progress | None = None,
+    **options: Any,
 ) -> tuple[LoggedRuns, list[HeldCores]]:
     """Read event logs: queries, and the cores of every application whose name or id fits `apps`.
 
     Applications of one name are runs of one, such as nightly ones, unless they ran at once: then
-    ids tell them apart. With `align`, the first of each name begin at one time.
+    ids tell them apart. With `align`, the first of each name begin at one time. `options` are those
+    of `read_runs`.
     """
     found: list[HeldCores] = []
     logged = read_runs(
-        paths,
-        key=key,
-        max_bad_share=max_bad_share,
-        progress=progress,
-        seen=lambda checked, slots: found.append(HeldCores.of(checked, slots)),
+        paths, **options, seen=lambda checked, slots: found.append(HeldCores.of(checked, slots))
     )
     fit = apps or "*"
     held = [one for one in found if fnmatchcase(one.name, fit) or fnmatchcase(one.app_id, fit)]
