@@ -65,13 +65,12 @@ def consolidate(
         _print(found)
     rows = pl.DataFrame([one.to_json() for one in found.parties], infer_schema_length=None)
     words = shlex.join(["parcae", *sys.argv[1:]])
-    for what, path, write in (
-        ("CSV", csv, lambda path: write_text(path, rows.write_csv())),
-        ("report", report, lambda path: write_consolidation(found, path, words)),
-    ):
-        if path is not None:
-            write(path)
-            typer.echo(f"{what}: {path}", err=as_json)
+    if csv is not None:
+        write_text(csv, rows.write_csv())
+        typer.echo(f"CSV: {csv}", err=as_json)
+    if report is not None:
+        write_consolidation(found, report, words)
+        typer.echo(f"report: {report}", err=as_json)
 
 
 def _print(found: Consolidation) -> None:

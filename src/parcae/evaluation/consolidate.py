@@ -539,9 +539,16 @@ class _Shared:
             for name in dict.fromkeys(names):
                 own = names == name
                 simulated_ms, logged_ms = replayed[name] if kind == "application" else (math.nan, 1)
-                pairs = (_mean_p95(times[..., own]) for times in (self.before_ms, fair, account))
-                share = float(is_later[:, own].mean())
-                yield Party(kind, name, int(own.sum()), *pairs, share, simulated_ms / logged_ms)
+                yield Party(
+                    kind,
+                    name,
+                    int(own.sum()),
+                    _mean_p95(self.before_ms[own]),
+                    _mean_p95(fair[:, own]),
+                    _mean_p95(account[:, own]),
+                    float(is_later[:, own].mean()),
+                    simulated_ms / logged_ms,
+                )
 
     def curves(self, cores: int) -> Curves:
         """The cores over time, before and under account."""
@@ -553,8 +560,9 @@ class _Shared:
         edges_ms = np.linspace(begin_ms, max(end_ms, zero_ms + trace.clock_ms), NUM_SPANS + 1)
 
         def busy(ran_ms: Int64Array, task_cores: int) -> FloatArray:
-            amount = np.full(ran_ms.shape[1], task_cores)
-            return mean_over_spans(*steps(*ran_ms, amount), edges_ms)
+            begins_ms, ends_ms = ran_ms
+            amount = np.full(len(begins_ms), task_cores)
+            return mean_over_spans(*steps(begins_ms, ends_ms, amount), edges_ms)
 
         before = defaultdict[str, Any](float)
         for one in self.applications:
@@ -648,7 +656,7 @@ def write_consolidation(found: Consolidation, path: Path, command: str = "") -> 
 
 def _page_table(texts: Texts) -> Table:
     headings, rows = texts
-    cells = [[Cell(row[0], is_name=True), *row[1:]] for row in rows]
+    cells: list[list[Cell | str]] = [[Cell(row[0], is_name=True), *row[1:]] for row in rows]
     return Table([Cell(heading) for heading in headings], cells, [CAPTION])
 
 
