@@ -172,3 +172,10 @@ def test_an_application_without_a_finished_query_held_its_cores(folder: Path) ->
     assert _note(found, "Without a finished query: C")
     assert found["before"]["core_hours"] == pytest.approx(30 / 3_600)
     assert found["before"]["queries"] == 2
+
+
+def test_an_executor_that_leaves_idle_is_held_until_then(folder: Path) -> None:
+    *events, end = _application("B", _query(0, 4, 4))
+    gone = {"Event": "SparkListenerExecutorRemoved", "Timestamp": 9_000, "Executor ID": "1"}
+    _write(folder, b=[*events, {**gone, "Removed Reason": "idle"}, end])
+    assert _found(folder)["before"]["core_hours"] == pytest.approx((10 + 9) / 3_600)
