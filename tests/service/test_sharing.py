@@ -86,20 +86,20 @@ def test_what_goes_takes_room_until_it_has_gone() -> None:
     assert _executors(two) == 2
 
 
-def test_an_executor_is_lent_after_two_starts_and_called_back_at_once() -> None:
+def test_an_executor_is_lent_after_three_starts_and_called_back_at_once() -> None:
     _, one, two = _two(cores=4)
     one.state(2, job_of("long", (100, ())))
     two.state(2)
-    reply = one.events(9_000)
+    reply = one.events(14_000)
     assert _given(reply) == 2
     assert isinstance(reply, OrdersMessage)
-    assert reply.wake_ms == 9_500  # it waits for more, so the rule is to be asked again
-    assert _given(one.events(10_000)) == 2  # the other one's executors are still there
+    assert reply.wake_ms == 14_500  # it waits for more, so the rule is to be asked again
+    assert _given(one.events(15_000)) == 2  # the other one's executors are still there
     assert _executors(two) == 0
-    two.events(10_500, cores=0)
+    two.events(15_500, cores=0)
     assert _executors(one) == 4
-    one.events(14_000, cores=4)
-    two.events(20_000, JobArrived(job=job_of("b", (9, ()))))
+    one.events(19_000, cores=4)
+    two.events(25_000, JobArrived(job=job_of("b", (9, ()))))
     assert _executors(one) == 2
 
 

@@ -146,6 +146,23 @@ def test_what_an_owner_does_not_need_is_lent_and_comes_back() -> None:
     assert lent.completion_ms[1] <= alone.completion_ms[1] + 3_000 + 1_000 + 1_000
 
 
+def test_short_pauses_are_waited_out_and_long_ones_are_lent_at_once() -> None:
+    """`b` needs executors for 2 s and then none, again and again, for as long each time."""
+    for pause_ms, is_lent in ((4_000, False), (60_000, True)):
+        rule = Lending(4)
+        lent = []
+        for moment in range(4_000):
+            clock_ms = 100 * moment
+            in_turn = clock_ms % (2_000 + pause_ms)
+            b = Demand(rule.told.get("b", 2), 2 if in_turn < 2_000 else 0, 0.0, 3_000.0)
+            told = rule.share(
+                clock_ms, {"a": Demand(rule.told.get("a", 2), 4, 1e9, 3_000.0), "b": b}
+            )
+            if in_turn == 3_000 and moment > 3_700:
+                lent.append(told["a"] > 2)
+        assert set(lent) == {is_lent}
+
+
 def test_more_applications_than_executors_take_turns() -> None:
     rule = Lending(4)
     names = [f"app {number}" for number in range(12)]

@@ -133,6 +133,11 @@ class Queues:
                 self._marked[most].append(clock_ms + _WAIT_TO_KILL_MS)
 
 
+#: So many of an application's last pauses are remembered; with so few, nothing is concluded.
+_PAUSES = 30
+_ENOUGH = 4
+
+
 class Demand(NamedTuple):
     """What the lending rule knows of an application."""
 
@@ -151,31 +156,38 @@ class Demand(NamedTuple):
 class Lending:
     """A split of the executors that lends what an application does not need.
 
-    An application is entitled to its split. An executor is lent only after it has been spare for
-    `patience` starts (what its loss would cost: the ski-rental rule), to an application whose work
-    would take its executors more than `worth` starts. The owner calls it back as soon as its tasks
-    can use it. Executors go at the ends of their tasks, and nobody is told to have more while the
-    cluster is full.
+    An application is entitled to its split. An executor is lent to one whose work would take its
+    own executors more than `worth` starts, as soon as its owner is expected to go on without it for
+    `pause` more starts, by the owner's own pauses. Before these are known, it is lent after it has
+    been spare for `patience` starts, about what its loss would cost (the ski-rental rule). The
+    owner calls it back as soon as its tasks can use it. Executors go at the ends of their tasks,
+    and nobody is told to have more while the cluster is full.
 
     Args:
         num_executors: executors that fit into the cluster.
-        patience: see above; the model of applications has its best means from 1 to 2.
+        patience: chosen, as the next two, by `benchmarks.applications` on seeds from 101 on.
         worth: see above.
+        pause: see above.
     """
 
     num_executors: int
-    patience: float = 2.0
+    patience: float = 3.0
     worth: float = 2.0
+    pause: float = 2.0
     #: By application, the executors that it should have, and those that it is told to have.
     goal: dict[str, int] = field(default_factory=dict, init=False)
     told: dict[str, int] = field(default_factory=dict, init=False)
     _spare: dict[str, deque[tuple[float, int]]] = field(default_factory=dict, init=False)
     _received_ms: dict[str, float] = field(default_factory=dict, init=False)
+    #: By application, how long its last pauses were, and since when it has one.
+    _pauses_ms: dict[str, deque[float]] = field(default_factory=dict, init=False)
+    _since_ms: dict[str, float] = field(default_factory=dict, init=False)
     _clock_ms: float = field(default=0.0, init=False)
 
     def share(self, clock_ms: float, demands: Mapping[str, Demand]) -> dict[str, int]:
         """How many executors each application is told to have from now on."""
-        for kept in (self.goal, self.told, self._spare, self._received_ms):
+        own = (self.goal, self.told, self._spare, self._received_ms)
+        for kept in (*own, self._pauses_ms, self._since_ms):
             for name in kept.keys() - demands.keys():
                 del kept[name]
         since_ms = max(0.0, clock_ms - self._clock_ms)
@@ -188,7 +200,7 @@ class Lending:
         while self._free() < 0:  # who is new brings executors with it
             most = max(self.goal, key=lambda name: self.goal[name] - entitled[name])
             self.goal[most] -= 1
-        spare = {name: self._spare_for_long(name, one) for name, one in demands.items()}
+        spare = {name: self._to_spare(name, one, entitled) for name, one in demands.items()}
         by_drain = sorted(demands, key=lambda name: -self._drain_ms(name, demands[name]))
         for name in by_drain:
             while self.goal[name] < min(entitled[name], demands[name].needed):
@@ -227,8 +239,13 @@ class Lending:
         has_use = self.goal[name] < demand.needed
         return has_use and self._drain_ms(name, demand) > self.worth * demand.start_ms
 
-    def _spare_for_long(self, name: str, demand: Demand) -> int:
-        """Executors that were spare at all times of the last `patience` starts."""
+    def _to_spare(self, name: str, demand: Demand, entitled: Mapping[str, int]) -> int:
+        """Executors that were spare at all times for so long that they may be lent."""
+        if demand.needed < entitled[name]:
+            self._since_ms.setdefault(name, self._clock_ms)
+        elif name in self._since_ms:
+            pauses_ms = self._pauses_ms.setdefault(name, deque(maxlen=_PAUSES))
+            pauses_ms.append(self._clock_ms - self._since_ms.pop(name))
         spare = max(0, self.goal[name] - demand.needed)
         past = self._spare.setdefault(name, deque())
         # Ascending: of what came before a smaller number, only the time counts.
@@ -236,10 +253,25 @@ class Lending:
         while past and past[-1][1] >= spare:
             since_ms = past.pop()[0]
         past.append((since_ms, spare))
-        long_ago_ms = self._clock_ms - self.patience * demand.start_ms
+        long_ago_ms = self._clock_ms - self._patience_ms(name, demand.start_ms)
         while len(past) > 1 and past[1][0] <= long_ago_ms:
             past.popleft()
         return past[0][1] if past[0][0] <= long_ago_ms else 0
+
+    def _patience_ms(self, name: str, start_ms: float) -> float:
+        """After how much of a pause the rest of it is expected to be long."""
+        known_ms = sorted(self._pauses_ms.get(name, ()))
+        patience_ms = self.patience * start_ms
+        if len(known_ms) < _ENOUGH:
+            return patience_ms
+        for after_ms in (0.0, *known_ms):
+            rest_ms = [one_ms - after_ms for one_ms in known_ms if one_ms > after_ms]
+            if len(rest_ms) < _ENOUGH:
+                break
+            if sum(rest_ms) > self.pause * start_ms * len(rest_ms):
+                return after_ms
+        # No pause was as long before.
+        return max(patience_ms, known_ms[-1])
 
     def _call_back(self, entitled: Mapping[str, int]) -> bool:
         """Take an executor that is free, or from whoever has most beyond its split."""
@@ -282,16 +314,17 @@ class Lending:
 class Served:
     """The lending rule of the service, under YARN: what it tells becomes requests."""
 
-    patience: float = 2.0
+    patience: float = 3.0
     worth: float = 2.0
     start_ms: float = 3_000.0
+    pause: float = 2.0
     manager: Manager = field(default=Manager.TELLS, init=False)
     _rule: Lending = field(default_factory=lambda: Lending(1), init=False)
     _next_ms: int = field(default=0, init=False)
 
     def begin(self, num_executors: int, applications: Sequence[Application]) -> list[int]:
         """Begin with the split."""
-        self._rule = Lending(num_executors, self.patience, self.worth)
+        self._rule = Lending(num_executors, self.patience, self.worth, self.pause)
         self._next_ms = 0
         return split_by_weight(num_executors, [one.weight for one in applications])
 
