@@ -4,15 +4,18 @@
     python -m benchmarks.applications --work apps-work
 
 The schedules are those of `benchmarks.spark.applications`. With its work folder, each system that
-ran there has its real mean time beside the simulated one. Tasks sleep, so durations are exact; an
-executor's start is log-normal, with the median and sigma of what YARN took (`--start`, `--sigma`).
+ran there has its real mean time beside the simulated one; and what `parcae consolidate` foretells
+from the logs of `fair` and of `static` stands beside the shared application that ran. Tasks sleep,
+so durations are exact; an executor's start is log-normal (`--start`, `--sigma`).
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +25,7 @@ from benchmarks.spark.work import Work, file_name, number, numbers, run_script
 
 from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
+from parcae.evaluation.consolidate import consolidate, read_applications
 from parcae.policies.registry import named_policy
 from parcae.simulation.allocations import Queues, Served, Static
 from parcae.simulation.applications import Allocation, Cluster, play_applications
@@ -31,6 +35,7 @@ from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.spark_log.dag import JobRun
 from parcae.workloads.workload import JobSequence, Workload
 
 _IDLE_MS = 3_000
@@ -115,6 +120,35 @@ def rows(args: argparse.Namespace, times: float) -> Iterator[list[str]]:
         yield [*row[:-1], *(beside or ["", ""])]
 
 
+def foretold(work: Work, name: str, seed: int, times: float) -> dict[str, float]:
+    """By application ("": all), the mean time in s under account that a run's logs foretell."""
+    logs = work.folder / f"{file_name(name)}-x{times:g}-{seed}-run" / "events"
+    logged, held = read_applications([logs])
+    jobs = Counter(APPS[job["app"]] for job in schedule(seed, times))
+    by_name: dict[str, list[JobRun]] = defaultdict(list)
+    names = {one.key: one.name for one in held}
+    for run in sorted(logged.runs, key=lambda run: run.submission_ms):
+        by_name[names[run.application]].append(run)
+    # What ran before the schedule began, warmed executors up.
+    logged.runs = [run for app, runs in by_name.items() for run in runs[-jobs[app] :]]
+    found = consolidate(logged, held, EXECUTORS)
+    parties = {one.name: one.account[0] for one in found.parties if one.kind == "application"}
+    return {"": float(found.clusters[1].times_ms.mean()) / MS_PER_S, **parties}
+
+
+def foretold_rows(work: Work, seeds: range, times: float) -> Iterator[list[str]]:
+    """Foretold / measured, of all and by application, for every run that a shared one followed."""
+    for seed, name in product(seeds, ("fair", "static")):
+        paths = [work.folder / f"{one}-x{times:g}-{seed}.json" for one in (file_name(name), "one")]
+        if not all(path.exists() for path in paths):
+            continue
+        real = work.kept(paths[1].stem, dict)
+        means = {"": mean_s(real), **{APPS[app]: mean_s(real, app) for app in APPS}}
+        found = foretold(work, name, seed, times)
+        ratios = [f"{found[app] / mean:.2f}" for app, mean in means.items()]
+        yield [f"{name}, seed {seed}", f"{found['']:.2f}", f"{means['']:.2f}", *ratios]
+
+
 def main(args: argparse.Namespace) -> None:
     """Print a table for every length of jobs."""
     headings = ["system", "mean s", *APPS.values(), "started", "again", "killed", "most"]
@@ -123,6 +157,11 @@ def main(args: argparse.Namespace) -> None:
         note = f"an executor starts in {args.start:g} s (sigma {args.sigma:g})"
         title = f"Simulated: {args.seeds} seeds, times {times:g}"
         print_rows(title, headings, list(rows(args, times)), note)
+        if args.work is not None:
+            seeds = range(args.seed_start, args.seed_start + args.seeds)
+            told = list(foretold_rows(Work(args.work), seeds, times))
+            headings_of_told = ["logs of", "foretold s", "measured s", "ratio", *APPS.values()]
+            print_rows("One application, foretold / measured", headings_of_told, told, "account")
 
 
 def parser() -> argparse.ArgumentParser:

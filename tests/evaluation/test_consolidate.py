@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
-from parcae.evaluation.consolidate import UNSEEN
+from parcae.evaluation.consolidate import UNSEEN, warmed
+from parcae.workloads.spark_log.dag import JobRun, StageRun
+from parcae.workloads.spark_log.durations import StageSamples
 from tests.cli.running import ran, refused
 from tests.conftest import shared_case
 from tests.workloads import spark_log_builder as built
@@ -179,3 +182,23 @@ def test_an_executor_that_leaves_idle_is_held_until_then(folder: Path) -> None:
     gone = {"Event": "SparkListenerExecutorRemoved", "Timestamp": 9_000, "Executor ID": "1"}
     _write(folder, b=[*events, {**gone, "Removed Reason": "idle"}, end])
     assert _found(folder)["before"]["core_hours"] == pytest.approx((10 + 9) / 3_600)
+
+
+def test_executors_that_start_once_are_warm_and_nobody_waits_for_one() -> None:
+    def stage(lag_ms: int, fresh_ms: list[int], others_ms: list[int]) -> StageRun:
+        by_wave = tuple(np.array(ms, np.int64) for ms in (fresh_ms, [], others_ms))
+        every = np.concatenate([by_wave[0], by_wave[2]])
+        none = frozenset[int]()
+        samples = StageSamples(1, by_wave)
+        return StageRun("s", "s", len(every), none, none, samples, lag_ms=lag_ms, replayed_ms=every)
+
+    stages = [stage(800, [900, 400], [500, 520, 510]), stage(7, [], [300]), stage(900, [700], [])]
+    (run,) = warmed([JobRun("q", 0, stages, "a", end_ms=9)])
+    # A first task that took no longer stays; without another task nothing is known.
+    assert [one.replayed_ms.tolist() for one in run.stages] == [
+        [510, 400, 500, 520, 510],
+        [300],
+        [700],
+    ]
+    assert [one.lag_ms for one in run.stages] == [7, 7, 7]
+    assert stages[0].lag_ms == 800

@@ -30,7 +30,7 @@ from parcae.evaluation.who_pays import LATER
 from parcae.policies.registry import named_policy
 from parcae.simulation.metrics import mean_over_spans, steps
 from parcae.workloads.import_report import counted
-from parcae.workloads.spark_log.dag import JobRun
+from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import level
 from parcae.workloads.spark_log.event_log import LoggedRuns, Progress, read_runs
 from parcae.workloads.spark_log.losses import CheckedLog
@@ -466,11 +466,11 @@ class _Shared:
         self.persons = np.array(persons, object)
         #: A task that takes several times as many cores is played as so many tasks.
         self.slot_cores = math.gcd(*(one.task_cores for one in of_runs))
-        widened = [
+        shared = [
             _widened(run, one.task_cores // self.slot_cores)
-            for run, one in zip(self.runs, of_runs, strict=True)
+            for run, one in zip(warmed(self.runs), of_runs, strict=True)
         ]
-        workload = replayed_workload(widened)
+        workload = replayed_workload(shared)
         jobs = [replace(job, user=who) for job, who in zip(workload.jobs, persons, strict=True)]
         workload = replace(workload, jobs=tuple(jobs))
         order = self.replays[0].order
@@ -617,6 +617,32 @@ class _Shared:
             yield "Queries that waited for each other (closed loops) keep their recorded arrivals."
         if not self.has_persons:
             yield "The logs do not name several persons: each application counts as one."
+
+
+def warmed(runs: Sequence[JobRun]) -> Iterator[JobRun]:
+    """The runs on executors that are there and warm: the first task of an executor takes as long as
+    the others of its stage, and no stage waits for an executor to register.
+    """
+    lags_ms = defaultdict[str, list[int]](list)
+    for run in runs:
+        lags_ms[run.application] += [one.lag_ms for one in run.stages if not _fresh_ms(one).size]
+    for run in runs:
+        usual_ms = int(np.median(lags_ms[run.application] or [1 << 40]))
+        stages = []
+        for stage in run.stages:
+            fresh_ms = _fresh_ms(stage)
+            lag_ms = min(stage.lag_ms, usual_ms) if fresh_ms.size else stage.lag_ms
+            tasks_ms = stage.replayed_ms.copy()
+            others_ms = np.concatenate(stage.samples.by_wave[1:])
+            for task_ms in fresh_ms if others_ms.size else ():
+                place = int(np.argmin(np.abs(tasks_ms - task_ms)))
+                tasks_ms[place] = min(tasks_ms[place], np.median(others_ms))
+            stages.append(replace(stage, lag_ms=lag_ms, replayed_ms=tasks_ms))
+        yield replace(run, stages=stages)
+
+
+def _fresh_ms(stage: StageRun) -> Int64Array:
+    return stage.samples.by_wave[0]
 
 
 def _widened(run: JobRun, times: int) -> JobRun:
