@@ -457,7 +457,7 @@ class Admin:
         self._estimating = asyncio.create_task(self._estimate_often())
 
     async def _listen(
-        self, app: web.Application, pages: dict[str, Handler], host: str, port: int
+        self, app: web.Application, pages: Mapping[str, Handler], host: str, port: int
     ) -> None:
         app.add_routes([web.get(path, page) for path, page in pages.items()])
         self._runners.append(web.AppRunner(app, access_log=None, shutdown_timeout=0.5))
