@@ -11,7 +11,7 @@ import heapq
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
