@@ -6,9 +6,11 @@ too. Here is what it must know of live applications.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 
 import numpy as np
 
@@ -18,12 +20,14 @@ from parcae.service.mirror import Mirror
 from parcae.service.protocol import OrdersMessage
 from parcae.simulation.allocations import Demand, Lending
 
-#: How long an executor takes to start, until an application's own have shown it.
+#: How long an executor takes to start, until an application's own have shown it: so many starts are
+#: assumed beside the last ones. The first executors of all start at once and may take long.
 _START_MS = 5_000.0
-#: A new start counts so much in the mean of an application.
-_NEW = 0.3
-#: An executor that has not come after so many starts is given up, for as long.
+_ASSUMED = 3
+_LAST = 8
+#: An executor that has not come after so many starts, or this time, is given up, for as long.
 _GIVEN_UP = 3.0
+_GIVEN_UP_MS = 30_000
 #: While an application waits for more, the rule is asked again after this time without events.
 _AGAIN_MS = 500
 
@@ -33,11 +37,17 @@ class _Executors:
     """What an application reported of its executors."""
 
     cores: int = 0
-    start_ms: float = _START_MS
+    #: How long the last ones took to start.
+    starts_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST))
     #: When each executor that it was told to have and that has not come was first allowed.
     asked_ms: list[int] = field(default_factory=list)
     #: Until when no more are expected than there are.
     given_up_ms: int = -1
+
+    @property
+    def start_ms(self) -> float:
+        """How long one takes to start."""
+        return median([*self.starts_ms, *[_START_MS] * _ASSUMED])
 
 
 @dataclass
@@ -78,8 +88,7 @@ class Sharing:
         """Record the cores that an application has now, those of executors that go included."""
         seen = self._seen.setdefault(application, _Executors())
         came = cores // self.executor_cores - seen.cores // self.executor_cores
-        for asked_ms in seen.asked_ms[: max(0, came)]:
-            seen.start_ms += _NEW * (clock_ms - asked_ms - seen.start_ms)
+        seen.starts_ms += [clock_ms - asked_ms for asked_ms in seen.asked_ms[: max(0, came)]]
         del seen.asked_ms[: max(0, came)]
         seen.cores = cores
 
@@ -140,7 +149,7 @@ class Sharing:
 
     def _is_given_up(self, seen: _Executors, clock_ms: int) -> bool:
         """Whether executors did not come for so long that others should have them."""
-        patience_ms = _GIVEN_UP * max(seen.start_ms, _START_MS)
+        patience_ms = max(_GIVEN_UP * seen.start_ms, _GIVEN_UP_MS)
         if seen.asked_ms and clock_ms - seen.asked_ms[0] > patience_ms:
             seen.given_up_ms = clock_ms + round(patience_ms)
             seen.asked_ms.clear()
