@@ -2,11 +2,13 @@
 
     python -m benchmarks.applications --times 1,3,10 --seeds 3
     python -m benchmarks.applications --work apps-work
+    python -m benchmarks.applications --sweep --seed-start 101 --times 1,3,10
 
 The schedules are those of `benchmarks.spark.applications`. With its work folder, each system that
 ran there has its real mean time beside the simulated one; and what `parcae consolidate` foretells
 from the logs of `fair` and of `static` stands beside the shared application that ran. Tasks sleep,
-so durations are exact; an executor's start is log-normal (`--start`, `--sigma`).
+so durations are exact; an executor's start is log-normal (`--start`, `--sigma`). `--sweep` tries
+the numbers of the lending rule, which were chosen by it.
 """
 
 from __future__ import annotations
@@ -46,6 +48,16 @@ class System(NamedTuple):
 
     allocation: Allocation | None
     policy: str
+
+
+def swept(start_ms: int) -> dict[str, System]:
+    """What lending is compared with, and lending with other numbers."""
+    usual = systems(start_ms)
+    found = {name: usual[name] for name in ("fair", "static")}
+    for patience, worth, pause in product((1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 4.0), (1.0, 2.0, 4.0)):
+        rule = Served(patience, worth, start_ms, pause)
+        found[f"{patience:g} {worth:g} {pause:g}"] = System(rule, "srpt")
+    return found
 
 
 def systems(start_ms: int) -> dict[str, System]:
@@ -111,7 +123,7 @@ def rows(args: argparse.Namespace, times: float) -> Iterator[list[str]]:
     work = None if args.work is None else Work(args.work)
     runs = {
         name: [simulated(one, seed, times, args) for seed in seeds]
-        for name, one in systems(round(args.start * MS_PER_S)).items()
+        for name, one in (swept if args.sweep else systems)(round(args.start * MS_PER_S)).items()
     }
     for name, row in zip(runs, rows_of(runs), strict=True):
         real = measured(work, name, seeds, times)
@@ -174,6 +186,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed-start", type=number(0), default=1)
     add("--start", type=number(0, 3600, float), default=3.0, help="median, in s")
     add("--sigma", type=number(0, 3, float), default=0.5)
+    add("--sweep", action="store_true")
     add("--work", type=Path, help="the work folder of benchmarks.spark.applications")
     return made
 

@@ -113,6 +113,10 @@ def test_executors_that_do_not_come_go_to_others() -> None:
     assert _executors(one) == 0
     (cluster,) = Board(service).snapshot()["clusters"]
     assert cluster["executors"] == {"one": 0, "two": 4}
+    assert cluster["shares"] == {
+        "one": "0 of 0, a start takes 5.0 s; others do not come",
+        "two": "2 of 4, a start takes 5.0 s",
+    }
 
 
 def test_how_long_executors_take_to_start_is_learned() -> None:

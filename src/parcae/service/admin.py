@@ -321,6 +321,7 @@ class Board(Watcher):
                     "num_jobs": total.jobs,
                     "jobs": [],
                     "executors": None,
+                    "shares": {},
                     "history": [],
                 }
             )
@@ -337,6 +338,7 @@ class Board(Watcher):
             "num_jobs": len(mirror.jobs),
             "jobs": rows,
             "executors": sharing.executors if sharing is not None else None,
+            "shares": sharing.in_words(mirror.clock_ms) if sharing is not None else {},
             "history": [
                 *self._history.get(name, ()),
                 (round(time.time(), 2), len(mirror.jobs), mirror.num_running),

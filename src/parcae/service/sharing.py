@@ -15,6 +15,7 @@ from statistics import median
 import numpy as np
 
 from parcae.base.errors import ConfigError
+from parcae.base.texts import MS_PER_S
 from parcae.cluster.kernels.serving import work_at_hand
 from parcae.service.mirror import Mirror
 from parcae.service.protocol import OrdersMessage
@@ -96,6 +97,16 @@ class Sharing:
         """Remove an application that ended; its executors become free."""
         self.executors.pop(application, None)
         self._seen.pop(application, None)
+
+    def in_words(self, clock_ms: int) -> dict[str, str]:
+        """By application, its executors, how many it should have, and what a start costs."""
+        words = {}
+        for name, told in self.executors.items():
+            seen = self._seen[name]
+            late = "; others do not come" if clock_ms < seen.given_up_ms else ""
+            here = seen.cores // self.executor_cores
+            words[name] = f"{here} of {told}, a start takes {seen.start_ms / MS_PER_S:.1f} s{late}"
+        return words
 
     def completed(
         self, worded: Callable[[], OrdersMessage], mirror: Mirror, application: str
