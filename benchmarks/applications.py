@@ -28,7 +28,7 @@ from benchmarks.spark.work import Work, file_name, number, numbers, run_script
 from parcae.base.texts import MS_PER_S
 from parcae.cli.tables import print_rows
 from parcae.evaluation.consolidate import consolidate, read_applications
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.allocations import Queues, Served, Static
 from parcae.simulation.applications import Allocation, Cluster, play_applications
 from parcae.simulation.config import SimulationConfig, WorldName

@@ -28,7 +28,7 @@ from parcae.evaluation.who_pays import (
 from parcae.learning.scenario import Scenario, start_rule
 from parcae.learning.tune import rule_policy, tune_rule
 from parcae.papers.runner import markdown_table
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.objectives import missed_and_tardy
 from parcae.simulation.simulator import simulate

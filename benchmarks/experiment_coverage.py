@@ -28,8 +28,8 @@ from parcae.cli.tables import print_rows
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, Planner
 from parcae.evaluation.experiment import MEASURES, MIN_PAIRS, evaluate_experiment
+from parcae.policies.additions import named_policy
 from parcae.policies.compiled import CompiledPlanner
-from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import TaskDurations

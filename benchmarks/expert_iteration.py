@@ -34,7 +34,7 @@ from parcae.cluster.state import NO_STAGE
 from parcae.decima.rollouts.playing import Clock, mean_differences
 from parcae.decima.rollouts.policy import RolloutPolicy, RolloutRuns, Sampler
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations

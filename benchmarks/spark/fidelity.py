@@ -39,7 +39,7 @@ from parcae.evaluation.plots import policy_color
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.evaluation.sizing import Question, parse_cores, play_at, results_at
 from parcae.evaluation.statistics import DEFAULT_METHOD, METHODS, mean_estimate, ratio_estimate
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.spark.home import find_spark

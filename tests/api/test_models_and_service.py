@@ -18,7 +18,7 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.environments.cluster import ClusterEpisodes
 from parcae.environments.layout import NO_ROW
 from parcae.environments.settings import read_cluster
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.service.policies import PolicyFor
 from parcae.service.serve import ServeSettings, demonstrate, simulated_client
 from parcae.service.session import Scope

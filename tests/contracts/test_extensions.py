@@ -18,7 +18,8 @@ from parcae.decima.learning.simulators import costing_for
 from parcae.learning.scenario import Scenario
 from parcae.learning.tune import tune_rule
 from parcae.policies import registry
-from parcae.policies.registry import PolicyEntry, all_policies, named_policy, register
+from parcae.policies.additions import named_policy
+from parcae.policies.registry import PolicyEntry, all_policies, register
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation.tuning import resolve_packing
 from parcae.rigid.jobs import RigidJobs

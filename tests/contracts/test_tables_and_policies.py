@@ -14,8 +14,8 @@ from parcae.base.errors import PolicyError
 from parcae.cluster import state
 from parcae.decima.catalog import POLICIES, make_policy
 from parcae.decima.heuristics.policy import HeuristicPolicy
+from parcae.policies.additions import named_policy
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.registry import named_policy
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.simulation import future, tables
 from parcae.simulation.config import SimulationConfig, WorldName

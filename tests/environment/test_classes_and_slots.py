@@ -20,7 +20,7 @@ from parcae.decima.graph.layout import NO_SLOT_NAME, DecimaSettings, decima_leve
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.environments.cluster import ClusterEnv
 from parcae.environments.layout import ClusterFeature, ObservedClassFeature, SlotFeature
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate

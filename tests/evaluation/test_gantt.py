@@ -17,7 +17,7 @@ from parcae.evaluation.gantt import (
     merged,
     raster,
 )
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.job import DriverTime

@@ -12,9 +12,9 @@ from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.state import ANY_CLASS
 from parcae.decima.catalog import make_policy
 from parcae.environments.cluster import ClusterEnv
+from parcae.policies.additions import named_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import resume

@@ -9,10 +9,11 @@ from parcae.base.errors import ConfigError, FormatError, PolicyError
 from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_weights
 from parcae.decima.rule import start_parameters
+from parcae.policies.additions import named_policy
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.learned import SHIPPED, find_checkpoint, is_learned, setting_card, variant_name
 from parcae.policies.names import PolicyName
-from parcae.policies.registry import PolicySetting, bind, named_policy, note_renamed
+from parcae.policies.registry import PolicySetting, bind, note_renamed
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload

@@ -12,13 +12,13 @@ from parcae.cluster.observation import observe
 from parcae.cluster.state import MAX_POOLS
 from parcae.decima.catalog import make_policy
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.additions import Accounted
+from parcae.policies.additions import Accounted, named_policy
 from parcae.policies.catalog import POLICIES
 from parcae.policies.learned import SHIPPED, variant_name
 from parcae.policies.names import PolicyName
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables, pool_tables
-from parcae.policies.registry import PolicySetting, in_words, named_policy
+from parcae.policies.registry import PolicySetting, in_words
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status

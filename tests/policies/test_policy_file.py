@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import FormatError, PolicyError
+from parcae.policies.additions import named_policy
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import order_rule_checkpoint
 from parcae.policies.network.policy import OrderNetworkPolicy
 from parcae.policies.policy_file import PolicyAccount, export_policy, read_policy, write_policy
-from parcae.policies.registry import named_policy
 from parcae.policies.rule.kernels import OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, search_start
 from parcae.simulation.config import SimulationConfig, WorldName

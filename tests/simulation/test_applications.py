@@ -10,7 +10,7 @@ import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.cluster.trace import Trace
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.allocations import (
     WORDS,
     Demand,
@@ -123,6 +123,23 @@ def test_whatever_moves_all_jobs_end_and_the_cluster_is_never_exceeded(
         assert again.completion_ms.tolist() == trace.completion_ms.tolist()
         assert same == counts
         assert (counts.interrupted > 0) == (word == "dynamic:preempt" and counts.interrupted > 0)
+
+
+def test_what_a_policy_adds_holds_in_every_application() -> None:
+    """Accounts help a large job in an application beside the loop of another user."""
+    jobs = [_job(0, "a", (80, 1_000)), *(_job(200 * n, "b", (4, 500)) for n in range(1, 100))]
+    sequence = _sequence(*jobs)
+    cluster = _cluster(sequence, 4)
+    one = replace(cluster, owner=(0,) * len(jobs), names=("all",), weights=(1.0,))
+    ends = {}
+    for name in ("srpt", "account"):
+        policy = named_policy(name, sequence.workload, cluster.config)
+        allocation = allocation_named("static", cluster.elastic)
+        trace, _ = play_applications(sequence, policy, one, allocation, 0)
+        alone = cluster.config.model_copy(update={"elastic": None})
+        ends[name] = trace.completion_ms
+        assert ends[name].tolist() == simulate(sequence, policy, alone, 0).completion_ms.tolist()
+    assert ends["account"][0] < 0.7 * ends["srpt"][0]
 
 
 def test_only_preemption_interrupts_tasks() -> None:

@@ -11,10 +11,10 @@ from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.trace import Trace
+from parcae.policies.additions import named_policy
 from parcae.policies.compiled import virtual_runs
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.policies.registry import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.faults import Faults, parse_faults
 from parcae.simulation.future import Status

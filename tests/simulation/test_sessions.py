@@ -11,7 +11,7 @@ from parcae.base.errors import ConfigError
 from parcae.evaluation.compare import ClusterWorld, compare, finished_jobs_of
 from parcae.evaluation.sizing import Question, size_cluster, warnings
 from parcae.learning.scenario import Runs, Scenario
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.service.simulated_client import SimulatedClient
 from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig, WorldName

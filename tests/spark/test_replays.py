@@ -27,9 +27,9 @@ from benchmarks.spark.replaying import (
 from benchmarks.spark.work import Work
 
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
+from parcae.policies.additions import named_policy
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import order_rule_checkpoint
-from parcae.policies.registry import named_policy
 from parcae.policies.rule.policy import search_start
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate

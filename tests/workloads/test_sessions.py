@@ -11,7 +11,7 @@ import pytest
 
 from parcae.api.study import default_arrivals
 from parcae.base.errors import ConfigError, WorkloadError
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName, offered_load
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import read_workload, write_workload

@@ -27,7 +27,7 @@ from parcae.evaluation.page import Cell, Charts, Section, Table, Text, chart_lib
 from parcae.evaluation.pictures import shortened
 from parcae.evaluation.plots import NUM_SPANS, chart_text, new_figure, policy_color
 from parcae.evaluation.who_pays import LATER
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.metrics import mean_over_spans, steps
 from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.dag import JobRun, StageRun

@@ -15,7 +15,7 @@ from parcae.base.errors import ConfigError
 from parcae.base.texts import plain
 from parcae.evaluation.log_check import Replayed, replayed_applications
 from parcae.evaluation.who_pays import Group, by_group, paired_jobs
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.workloads.spark_log.dag import JobRun
 from parcae.workloads.spark_log.event_log import LoggedRuns
 

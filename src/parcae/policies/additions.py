@@ -5,8 +5,9 @@ POLICY+pools:FILE+priorities:FILE+account:FILE; every part may be left out, in a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,32 @@ import numpy.typing as npt
 
 from parcae.base.errors import PolicyError
 from parcae.cluster.kernels.accounts import FACTOR, FLOOR
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint
+from parcae.policies.names import parse_name
 from parcae.policies.orders.policy import pool_rows, read_pools
+from parcae.policies.registry import PolicySetting, make
+from parcae.simulation.config import SimulationConfig
 from parcae.simulation.kernels.playing import Simulation, Simulations
 from parcae.workloads.pools import DEFAULT_POOL, Mode, PoolSpec
 from parcae.workloads.tables import priorities_of, read_priorities, read_user_weights
 from parcae.workloads.workload import Workload
+
+
+def named_policy(
+    text: str,
+    workload: Workload,
+    config: SimulationConfig,
+    arrivals: str = "batch",
+    read: Callable[[Path], Checkpoint] = read_checkpoint,
+) -> Any:
+    """The policy for Spark jobs that a text names, with what it adds; see `registry.make`."""
+    name = parse_name(text)
+    policy = make(name, PolicySetting(workload, config, arrivals, read))
+    if name.has_tenants:
+        policy = TenantPolicy(text, policy, read_tenants(workload, name.pools, name.priorities))
+    if name.account is not None:
+        policy = Accounted(text, policy, user_weights(workload, name.account))
+    return policy
 
 
 @dataclass
@@ -71,6 +93,15 @@ class Accounted:
             self.policy.play_many(simulations._replace(tables=tables), first, last)
         finally:
             keep_no_accounts(now)
+
+    def unwrapped(self, simulation: Simulation) -> tuple[Any, Simulation]:
+        """The policy and the tables with which one run is played in several calls."""
+        self.keep(simulation.state.now)
+        tables = self.weighted(simulation.tables)
+        unwrapped: tuple[Any, Simulation] = self.policy.unwrapped(
+            simulation._replace(tables=tables)
+        )
+        return unwrapped
 
     def keep(self, now: Any) -> None:
         """Let a state keep accounts and charge orders."""
@@ -203,6 +234,14 @@ class TenantPolicy:
         """Simulate the runs `first` to `last - 1` of many."""
         tables = self._with(simulations.tables)
         self.policy.play_many(simulations._replace(tables=tables), first, last)
+
+    def unwrapped(self, simulation: Simulation) -> tuple[Any, Simulation]:
+        """The policy and the tables with which one run is played in several calls."""
+        tables = self._with(simulation.tables)
+        unwrapped: tuple[Any, Simulation] = self.policy.unwrapped(
+            simulation._replace(tables=tables)
+        )
+        return unwrapped
 
     def _with(self, tables: Any) -> Any:
         """The workload's tables, with the pools and priorities of its jobs."""

@@ -43,6 +43,10 @@ class PlaysRuns(ABC):
         """Simulate the runs `first` to `last - 1` of many, one after another."""
         play_many(simulations, self.tables_for(*size_of(simulations.states)), first, last)
 
+    def unwrapped(self, simulation: Simulation) -> tuple[PlaysRuns, Simulation]:
+        """The policy and the tables with which one run is played in several calls."""
+        return self, simulation
+
     def restart(self) -> None:
         """Forget the last run: a new one begins."""
         # Policies may be frozen.

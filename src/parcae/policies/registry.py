@@ -23,7 +23,7 @@ from parcae.base.extensions import (
     rows,
 )
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
-from parcae.policies.names import ADDITIONS, PolicyName, parse_name
+from parcae.policies.names import ADDITIONS, PolicyName
 from parcae.policies.own import instance, policy_object
 from parcae.policies.parameter_search import Knobs
 from parcae.simulation.config import SimulationConfig
@@ -234,17 +234,6 @@ def make(name: PolicyName, setting: Setting) -> Any:
     if is_reference(name.name) and is_importable(name.word):
         return setting.own_policy(load(name.name, "policy"), name.name)
     raise unknown(name, setting.world)
-
-
-def named_policy(
-    text: str,
-    workload: Workload,
-    config: SimulationConfig,
-    arrivals: str = "batch",
-    read: Callable[[Path], Checkpoint] = read_checkpoint,
-) -> Any:
-    """The policy for Spark jobs that a text names; see `make`."""
-    return make(parse_name(text), PolicySetting(workload, config, arrivals, read))
 
 
 def in_words(name: PolicyName, setting: Setting) -> str:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from parcae.base.errors import ConfigError, ProtocolError, refuse_unknown, refused_settings
 from parcae.base.options import option
 from parcae.base.texts import MS_PER_S
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.service.admin import Admin, Board
 from parcae.service.client import Client
 from parcae.service.jobs import DurationModel

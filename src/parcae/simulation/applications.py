@@ -97,12 +97,13 @@ class Application:
     _seen: Seen | None = None
 
     def __post_init__(self) -> None:
-        state, future, tables = self.simulator.simulation
+        policy, simulation = self.policy.unwrapped(self.simulator.simulation)
+        state, future, tables = simulation
         self._simulations = Simulations(
             as_many(state), as_many(future), tables, np.zeros(1, np.int64)
         )
         #: Each application has tables of the policy of its own.
-        self._tables = self.policy.tables_for(len(state.jobs), len(state.stages))
+        self._tables = policy.tables_for(len(state.jobs), len(state.stages))
         self._view = np.zeros(1, VIEW).view(np.recarray)
         self._run = (state, future)
         self._clock_ms = 0
@@ -268,7 +269,7 @@ def play_applications(
             f"a cluster of {cluster.config.num_executors} cores has no room for an executor of "
             f"{cluster.elastic.cores_per_executor}: give more --cores, or --executor-cores"
         )
-    if not hasattr(policy, "tables_for"):
+    if not hasattr(policy, "unwrapped"):
         raise ConfigError(
             f"{policy.name}: applications are simulated under policies with compiled kernels only"
         )

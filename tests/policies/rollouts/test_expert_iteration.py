@@ -22,7 +22,7 @@ from parcae.base.errors import ConfigError
 from parcae.cluster.observation import Decision, Observation
 from parcae.decima.rollouts.policy import RolloutPolicy
 from parcae.evaluation.compare import ClusterWorld
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload

@@ -7,8 +7,8 @@ import pytest
 from parcae.base.errors import PolicyError
 from parcae.decima.rollouts.policy import split_plan
 from parcae.evaluation.policies import resolve_policies
+from parcae.policies.additions import named_policy
 from parcae.policies.names import PolicyName
-from parcae.policies.registry import named_policy
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.archive import load_workload

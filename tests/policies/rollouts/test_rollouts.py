@@ -21,7 +21,7 @@ from parcae.decima.rollouts.policy import (
     Sampler,
     candidates,
 )
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
