@@ -168,12 +168,14 @@ class Lending:
         patience: chosen, as the next two, by `benchmarks.applications` on seeds from 101 on.
         worth: see above.
         pause: see above.
+        last: for an owner's last executor, `patience` and `pause` are so many times as long.
     """
 
     num_executors: int
     patience: float = 3.0
     worth: float = 2.0
     pause: float = 2.0
+    last: float = 3.0
     #: By application, the executors that it should have, and those that it is told to have.
     goal: dict[str, int] = field(default_factory=dict, init=False)
     told: dict[str, int] = field(default_factory=dict, init=False)
@@ -253,22 +255,27 @@ class Lending:
         while past and past[-1][1] >= spare:
             since_ms = past.pop()[0]
         past.append((since_ms, spare))
-        long_ago_ms = self._clock_ms - self._patience_ms(name, demand.start_ms)
-        while len(past) > 1 and past[1][0] <= long_ago_ms:
-            past.popleft()
-        return past[0][1] if past[0][0] <= long_ago_ms else 0
+        all_of_them = self._spare_for(name, demand.start_ms, self.last)
+        return max(all_of_them, min(self._spare_for(name, demand.start_ms), self.goal[name] - 1))
 
-    def _patience_ms(self, name: str, start_ms: float) -> float:
+    def _spare_for(self, name: str, start_ms: float, times: float = 1.0) -> int:
+        """The fewest executors that were spare at any time of the patience, so many times."""
+        long_ago_ms = self._clock_ms - self._patience_ms(name, start_ms, times)
+        past = self._spare[name]
+        before = [spare for since_ms, spare in past if since_ms <= long_ago_ms]
+        return before[-1] if before else 0
+
+    def _patience_ms(self, name: str, start_ms: float, times: float) -> float:
         """After how much of a pause the rest of it is expected to be long."""
         known_ms = sorted(self._pauses_ms.get(name, ()))
-        patience_ms = self.patience * start_ms
+        patience_ms = self.patience * times * start_ms
         if len(known_ms) < _ENOUGH:
             return patience_ms
         for after_ms in (0.0, *known_ms):
             rest_ms = [one_ms - after_ms for one_ms in known_ms if one_ms > after_ms]
             if len(rest_ms) < _ENOUGH:
                 break
-            if sum(rest_ms) > self.pause * start_ms * len(rest_ms):
+            if sum(rest_ms) > self.pause * times * start_ms * len(rest_ms):
                 return after_ms
         # No pause was as long before.
         return max(patience_ms, known_ms[-1])
