@@ -64,8 +64,17 @@ def _flag(option: typer.CallbackParam) -> str:
 
 
 def names_in(text: str) -> list[str]:
-    """The names that an option gives, separated by commas, and perhaps by spaces too."""
-    names = [word.strip() for word in text.split(",")]
+    """The names that an option gives, separated by commas, and perhaps by spaces too.
+
+    A comma in parentheses belongs to a formula.
+    """
+    words = list[str]()
+    for word in text.split(","):
+        if words and words[-1].count("(") > words[-1].count(")"):
+            words[-1] += f",{word}"
+        else:
+            words.append(word)
+    names = [word.strip() for word in words]
     if not all(names):
         raise ConfigError(
             f"{text!r} leaves a name empty: give at least one name, and separate names by single "

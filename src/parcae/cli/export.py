@@ -21,7 +21,7 @@ from parcae.workloads.import_report import counted
 def export(
     policy: str = argument(
         "The policy: srpt, tuned, parcae, or a checkpoint (*.safetensors), each "
-        "also with accounts of users, e.g. tuned+account.",
+        "also with accounts of users, e.g. tuned+account; or a formula: 'formula: rem'.",
         check="policy",
     ),
     workload: str = WORKLOAD,

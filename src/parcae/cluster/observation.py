@@ -29,6 +29,7 @@ class Observation(NamedTuple):
     children: Any  # int64[num_edges], rows of child stages
     commitments: Any  # COMMITMENT[...], executors that earlier decisions promised
     holds: Any  # HOLD[num_stages], running idle slots
+    accounts: Any  # ACCOUNT[num_jobs], of users, where they are kept
 
     @property
     def active_jobs(self) -> npt.NDArray[np.int64]:

@@ -14,6 +14,9 @@ import numpy.typing as npt
 from parcae.base.errors import PolicyError
 from parcae.policies.additions import TenantPolicy, user_pools
 from parcae.policies.checkpoint import SUFFIX, Checkpoint
+from parcae.policies.formula.kernels import Feature
+from parcae.policies.formula.language import parse_formula
+from parcae.policies.formula.policy import FormulaPolicy
 from parcae.policies.learned import (
     ORDER_RULE,
     ORDER_RULE_VERSION,
@@ -82,6 +85,13 @@ def _gittins(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
     refuse_argument(name)
     tables = plan_tables(**gittins_tables(setting.workload, setting.config))
     return OrderPolicy(name.name, OrderKind.GITTINS, tables)
+
+
+def _by_formula(name: PolicyName, setting: PolicySetting) -> FormulaPolicy:
+    policy = FormulaPolicy(name.name, parse_formula(name.argument))
+    if policy.expression.uses(Feature.SLACK):
+        policy.deadline_ms = _deadlines_of(name.name, setting.workload)
+    return policy
 
 
 def _edf(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
@@ -178,6 +188,8 @@ POLICIES = (
     PolicyEntry("edf:late-last", "as edf, but a job that would miss its deadline even with all "
                 "cores counts as a job without one", "Parcae", _edf,
                 in_words=_title),
+    PolicyEntry("formula:EXPRESSION", "least value of an expression first, e.g. "
+                "formula: max(rem + 2 * overdraft, rem / 10)", "docs/orders.md", _by_formula),
     PolicyEntry("tuned[:VARIANT]", "least remaining work first, with terms tuned by CMA-ES; "
                 "in the world of executors, every job capped where another executor no "
                 "longer pays off", "Parcae", shipped_policy, ("cores", "executors"),

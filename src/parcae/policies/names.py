@@ -33,6 +33,8 @@ _NEEDS_VALUE = {"pools", "priorities"}
 #: `account` is `srpt+account`.
 _ACCOUNT = "account"
 _ORDERS_ACCOUNT = "srpt"
+#: What follows is an expression (`parcae.policies.formula.language`).
+FORMULA = "formula"
 #: Suffixes of allocation files.
 POOL_FILES = (".json", ".xml")
 #: In `fair:pools`: the pools that jobs name, without a file.
@@ -119,6 +121,8 @@ class PolicyName:
     @property
     def files(self) -> tuple[str, ...]:
         """What may be files in the name: `plan:a.safetensors:20ms` has "a.safetensors"."""
+        if self.word == FORMULA:
+            return self.pools_file, self.priorities, self.account or ""
         head, suffix, _ = self.name.rpartition(SUFFIX)
         path = head + suffix
         module = self.word.replace(".", "/") + ".py"

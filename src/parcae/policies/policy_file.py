@@ -17,8 +17,9 @@ from parcae.base.errors import FormatError, PolicyError, first_problem
 from parcae.base.files import write_text
 from parcae.base.loader import read_file
 from parcae.cluster.kernels.accounts import FACTOR, FLOOR
+from parcae.policies.formula.language import parse_formula
 from parcae.policies.learned import ORDER_RULE, find_checkpoint, is_learned, order_parameters
-from parcae.policies.names import PolicyName, parse_live_name
+from parcae.policies.names import FORMULA, PolicyName, parse_live_name
 from parcae.policies.network.kernels import KIND, NUM_ORDER_WEIGHTS
 from parcae.policies.network.policy import bind_network
 from parcae.policies.registry import PolicySetting, kind_of
@@ -37,12 +38,13 @@ PLAIN = "srpt"
 #: The policies that can be exported, for messages.
 EXPORTABLE = (
     f"{PLAIN}, tuned, parcae, one of their variants, or a checkpoint of the world of cores, "
-    "each with +account or without"
+    "each with +account or without, or a formula without slack"
 )
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Numbers = tuple[float, ...]
+_Program = tuple[str | float, ...]
 
 
 class _Strict(BaseModel):
@@ -81,13 +83,14 @@ class PolicyFile(_Strict):
     format: Literal["parcae-policy"]
     version: Literal[3]
     policy: str
-    kind: Literal["srpt", "order-rule", "order-network"]
+    kind: Literal["srpt", "order-rule", "order-network", "formula"]
     parameters: dict[str, _Number]
     account: PolicyAccount | None
     mean_work_ms: _Amount
     guess_ms: _Amount
     jobs: dict[str, PolicyJob]
     weights: tuple[_Number, ...] = ()
+    program: tuple[str | _Number, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -104,12 +107,18 @@ class PolicyFile(_Strict):
 
     @model_validator(mode="after")
     def _check_parameters(self) -> PolicyFile:
-        names = set() if self.kind == PLAIN else {parameter.name for parameter in OrderParameter}
+        names = (
+            set()
+            if self.kind in (PLAIN, FORMULA)
+            else {parameter.name for parameter in OrderParameter}
+        )
         if wrong := sorted(names ^ self.parameters.keys()):
             raise ValueError(f"these parameters are unknown or missing: {', '.join(wrong)}")
         wanted = NUM_ORDER_WEIGHTS if self.kind == KIND else 0
         if len(self.weights) != wanted:
             raise ValueError(f"{self.kind} has {wanted} weights, not {len(self.weights)}")
+        if bool(self.program) != (self.kind == FORMULA):
+            raise ValueError(f"a program of {len(self.program)} steps does not fit {self.kind}")
         return self
 
 
@@ -125,7 +134,7 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
     """
     workload = workload.warm
     name = parse_live_name(policy)
-    kind, theta, weights = _parts(name, workload)
+    kind, theta, weights, program = _parts(name, workload)
     if name.account:
         raise PolicyError(
             f"policy {policy!r} cannot be exported with weights, which belong to the application: "
@@ -138,7 +147,8 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
         kind=kind,
         parameters={parameter.name: theta[parameter] for parameter in OrderParameter if theta},
         weights=weights,
-        account=None if name.account is None else PolicyAccount(factor=FACTOR, floor=FLOOR),
+        program=program,
+        account=_account(name, program),
         mean_work_ms=workload.mean_work_ms,
         guess_ms=math.exp(mean_log_task_ms(workload)),
         jobs={
@@ -148,19 +158,32 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
     )
 
 
-def _parts(name: PolicyName, workload: Workload) -> tuple[Any, _Numbers, _Numbers]:
-    """Kind, the rule's parameters and the network's weights of a policy of the world of cores."""
+def _account(name: PolicyName, program: _Program) -> PolicyAccount | None:
+    """How accounts count; those of a formula are kept for its features and change no tier."""
+    if {"overdraft", "share"} & set(program):
+        return PolicyAccount(factor=0.0, floor=1.0)
+    return None if name.account is None else PolicyAccount(factor=FACTOR, floor=FLOOR)
+
+
+def _parts(name: PolicyName, workload: Workload) -> tuple[Any, _Numbers, _Numbers, _Program]:
+    """Kind, the rule's parameters, the network's weights and the formula's program of a policy of
+    the world of cores.
+    """
     if name.name == PLAIN:
-        return PLAIN, (), ()
+        return PLAIN, (), (), ()
+    if name.word == FORMULA and name.account is None:
+        program = parse_formula(name.argument).program
+        if "slack" not in program:
+            return FORMULA, (), (), program
     if is_learned(name):
         setting = PolicySetting(workload, SimulationConfig(world=WorldName.CORES))
         checkpoint = find_checkpoint(name, setting)
         if checkpoint.kind == ORDER_RULE:
             kind_of(checkpoint, name.name)
-            return ORDER_RULE, order_parameters(checkpoint, name.name), ()
+            return ORDER_RULE, order_parameters(checkpoint, name.name), (), ()
         if checkpoint.kind == KIND:
             network = bind_network(checkpoint, name.name, workload)
-            return KIND, network.parameters, tuple(network.weights.tolist())
+            return KIND, network.parameters, tuple(network.weights.tolist()), ()
     raise PolicyError(f"policy {name.name!r} cannot be exported: choose {EXPORTABLE}")
 
 
@@ -173,10 +196,11 @@ def _policy_job(job: JobSpec) -> PolicyJob:
 
 
 def content_of(policy: PolicyFile) -> dict[str, Any]:
-    """What is written into the file; only a network's file has weights, and only jobs whose bytes
-    are known have them.
+    """What is written into the file; only a network's file has weights, only a formula's a program,
+    and only jobs whose bytes are known have them.
     """
-    content = policy.model_dump(mode="json", exclude=None if policy.weights else {"weights"})
+    absent = {name for name in ("weights", "program") if not getattr(policy, name)}
+    content = policy.model_dump(mode="json", exclude=absent)
     for job in content["jobs"].values():
         if job["scan_bytes"] is None:
             del job["scan_bytes"]

@@ -29,6 +29,7 @@ from parcae.cluster.state import NOT_YET, ClusterState, VirtualRun
 from parcae.policies.additions import Accounted, TenantPolicy
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.compiled import CompiledPlanner, virtual_runs
+from parcae.policies.formula.policy import FormulaPolicy
 from parcae.policies.names import parse_live_name
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
@@ -49,7 +50,7 @@ class LivePolicy:
     """
 
     policy: Any
-    accounts: Accounted | None = None
+    accounts: Accounted | FormulaPolicy | None = None
 
 
 #: Makes a policy for a cluster with a given number of cores.
@@ -86,6 +87,8 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
 
     def live(num_cores: int) -> LivePolicy:
         policy = with_new_memory(made(num_cores))
+        if isinstance(policy, FormulaPolicy) and policy.keeps_accounts:
+            return LivePolicy(policy, policy)
         return LivePolicy(policy, None if name.account is None else Accounted(text, policy))
 
     return live

@@ -52,6 +52,7 @@ def enter_account(state, job, user, weight):  # type: ignore[no-untyped-def]
         accounts.user[row] = user
         accounts.received_ms[row] = 0.0
         accounts.split_ms[row] = 0.0
+        accounts.num_running[row] = 0
     accounts.weight[row] = weight
     state.jobs.account[job] = row
 
@@ -187,7 +188,7 @@ def advance_clock(state, time_ms):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _has_two_users(state):  # type: ignore[no-untyped-def]
+def has_two_users(state):  # type: ignore[no-untyped-def]
     """Whether jobs of more than one user are in the system."""
     for position in range(1, state.now.num_active[0]):
         if state.jobs.account[state.active[position]] != state.jobs.account[state.active[0]]:
@@ -201,7 +202,7 @@ def charge_orders(state):  # type: ignore[no-untyped-def]
     now = state.now
     accounts = state.accounts
     tiers = state.job_orders.tier
-    if not _has_two_users(state):
+    if not has_two_users(state):
         return
     for position in range(now.num_active[0]):
         job = state.active[position]

@@ -138,7 +138,7 @@ def _order_by_virtual_end(view, orders, virtual, late_jobs_share):  # type: igno
 
 
 @kernel
-def _attained_ms(view, job):  # type: ignore[no-untyped-def]
+def service_ms(view, job):  # type: ignore[no-untyped-def]
     """Core time that the job has got: its finished tasks, and half of each running task."""
     stages = view.stages
     attained_ms = 0.0
@@ -164,7 +164,7 @@ def _order_by_attained(view, orders):  # type: ignore[no-untyped-def]
     soonest_ms = math.inf
     for position in range(view.now.num_active[0]):
         job = view.active[position]
-        attained_ms = max(_attained_ms(view, job), view.now.guess_ms[0])
+        attained_ms = max(service_ms(view, job), view.now.guess_ms[0])
         # Where tasks take equally long, jobs are exactly at a bound, and rounding must not decide.
         tier = math.floor(math.log2(attained_ms / view.now.guess_ms[0]) + 1e-9)
         orders.jobs.tier[job] = tier
@@ -178,7 +178,7 @@ def _order_by_attained(view, orders):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _time_to_deadline(view, tables, job):  # type: ignore[no-untyped-def]
+def time_to_deadline(view, tables, job):  # type: ignore[no-untyped-def]
     """Time in ms until the job's deadline, negative after it; infinite if it has none."""
     num_profiles = tables.deadline_ms.shape[0] - 1
     profile = view.jobs.profile[job]
@@ -233,7 +233,7 @@ def _order_by_deadline(view, orders, tables, virtual, late_last):  # type: ignor
         advance_virtual_run(view, virtual)
     for position in range(view.now.num_active[0]):
         job = view.active[position]
-        left_ms = _time_to_deadline(view, tables, job)
+        left_ms = time_to_deadline(view, tables, job)
         is_late = late_last and left_ms < math.inf and _alone_ms(view, virtual, job) > left_ms
         if left_ms == math.inf or is_late:
             left_ms = min(_LARGEST_TIER, _LAST_TIER + remaining_ms(view, job))

@@ -82,6 +82,11 @@ final class Accounts {
       return receivedMs - splitMs;
     }
 
+    /** The cores that the user's tasks hold. */
+    double running() {
+      return running;
+    }
+
     /** Sets how many more cores the user's waiting tasks could take than before. */
     void waits(double moreCores) {
       waiting += moreCores;

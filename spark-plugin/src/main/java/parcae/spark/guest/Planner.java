@@ -25,6 +25,7 @@ final class Planner extends Following<Query> {
   private final FairRun fairRun = new FairRun();
   private final Ledgers ledgers; // null: users do not count
   private int cores = 1;
+  private double otherWorkMs; // of a query that is not in the order; of a formula: its value
 
   /** Hears of every query that has ended well. */
   interface Ended {
@@ -250,13 +251,17 @@ final class Planner extends Following<Query> {
     long nowMs = clockMs();
     long wakeMs = Order.NOT_YET;
     Rule rule = policy.rule();
-    if (rule != null) {
+    Formula formula = policy.formula();
+    if (rule != null || formula != null) {
       fairRun.advance(queries().values(), arrivals, nowMs, cores);
       fairRun.estimateEnds();
     }
     arrivals.clear();
     if (rule != null) {
       wakeMs = rule.plan(queries().values(), latest, nowMs, cores);
+    } else if (formula != null) {
+      changes();
+      wakeMs = formula.plan(queries().values(), nowMs, cores, policy.guessMs());
     } else {
       for (Query query : queries().values()) {
         if (query.isChanged) {
@@ -272,7 +277,8 @@ final class Planner extends Following<Query> {
       Ledgers.Work work = tier -> rule == null ? tier : rule.workMs(tier);
       wakeMs = ledgers.apply(queries().values(), work, wakeMs);
     }
-    return buildOrder(wakeMs, rule == null ? policy.meanWorkMs() : rule.otherTier());
+    otherWorkMs = formula == null ? policy.meanWorkMs() : formula.otherTier(policy.meanWorkMs());
+    return buildOrder(wakeMs, rule == null ? otherWorkMs : rule.otherTier());
   }
 
   /** The order as the queries and their stages hold it. */
@@ -289,7 +295,7 @@ final class Planner extends Following<Query> {
       }
     });
     if (ledgers != null) {
-      ledgers.addOthers(order, policy.meanWorkMs());
+      ledgers.addOthers(order, otherWorkMs);
       announced().forEach((execution, planNames) -> {
         if (!planNames.isEmpty()) {
           order.announced(execution, shapeOf(planNames));

@@ -26,6 +26,7 @@ final class Policy {
   private static final String PLAIN = "srpt";
   private static final String RULE = "order-rule";
   private static final String NETWORK = "order-network";
+  private static final String FORMULA = "formula";
   private static final Set<String> FIELDS = Set.of(
       "format", "version", "policy", "kind", "parameters", "mean_work_ms", "guess_ms", "jobs");
   private static final Set<String> ACCOUNT_FIELDS = Set.of("factor", "floor");
@@ -42,6 +43,7 @@ final class Policy {
   private double meanWorkMs;
   private double guessMs;
   private Rule rule;
+  private Formula formula;
   private Ledgers.Terms account;
   private final Map<String, Profile> jobs = new HashMap<>();
 
@@ -88,9 +90,14 @@ final class Policy {
     return name;
   }
 
-  /** The rule of the policy; null if it serves by least remaining work. */
+  /** The rule of the policy; null if it has a formula or serves by least remaining work. */
   Rule rule() {
     return rule;
+  }
+
+  /** The formula of the policy; null if it has none. */
+  Formula formula() {
+    return formula;
   }
 
   /** How much users' accounts count; null: not at all. */
@@ -135,6 +142,9 @@ final class Policy {
     fields.add(version == VERSION ? "account" : "guard");
     if (root.path("kind").asText().equals(NETWORK)) {
       fields.add("weights");
+    }
+    if (root.path("kind").asText().equals(FORMULA)) {
+      fields.add("program");
     }
     checkFields(root, fields, "");
     account = version == VERSION ? account(root.path("account")) : accountOfGuard(root);
@@ -182,12 +192,15 @@ final class Policy {
   /** Reads how to plan: the kind and its parameters. */
   private void readPlan(JsonNode root) throws PolicyException {
     String kind = root.path("kind").asText();
-    if (!Set.of(PLAIN, RULE, NETWORK).contains(kind)) {
+    if (!Set.of(PLAIN, RULE, NETWORK, FORMULA).contains(kind)) {
       throw refusal(
           "has the kind " + root.path("kind")
-              + ", and this plugin plans " + PLAIN + ", " + RULE + " and " + NETWORK);
+              + ", and this plugin plans " + PLAIN + ", " + RULE + ", " + NETWORK + " and "
+              + FORMULA);
     }
-    double[] theta = new double[kind.equals(PLAIN) ? 0 : Rule.Parameter.values().length];
+    formula = kind.equals(FORMULA) ? formula(root.path("program")) : null;
+    boolean isRule = kind.equals(RULE) || kind.equals(NETWORK);
+    double[] theta = new double[isRule ? Rule.Parameter.values().length : 0];
     Set<String> names = new HashSet<>();
     for (int i = 0; i < theta.length; i++) {
       names.add(Rule.Parameter.values()[i].name());
@@ -199,6 +212,16 @@ final class Policy {
     }
     Network network = kind.equals(NETWORK) ? new Network(weights(root.path("weights"))) : null;
     rule = theta.length == 0 ? null : new Rule(theta, meanWorkMs, network);
+  }
+
+  private Formula formula(JsonNode program) throws PolicyException {
+    List<String> words = new ArrayList<>();
+    program.forEach(word -> words.add(word.asText()));
+    try {
+      return new Formula(words);
+    } catch (IllegalArgumentException error) {
+      throw refusal("has a formula that is none (" + error.getMessage() + ")");
+    }
   }
 
   private double[] weights(JsonNode node) throws PolicyException {

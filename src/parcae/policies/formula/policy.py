@@ -1,0 +1,78 @@
+"""`FormulaPolicy`: a policy whose orders are a formula over features of a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.state import allocate_virtual
+from parcae.policies.compiled import CompiledPlanner, PlaysRuns
+from parcae.policies.formula.kernels import Feature, Program
+from parcae.policies.formula.language import MOST_VALUES, Expression
+from parcae.simulation.kernels.playing import Simulation, Simulations
+
+#: Features that take more passes over the stages of a job.
+_OF_STAGES = [feature for feature in Feature if Feature.TOTAL <= feature <= Feature.ERROR]
+
+
+@dataclass
+class FormulaPolicy(CompiledPlanner):
+    """A policy that serves the jobs with the smallest value of a formula first.
+
+    Args:
+        name: name in tables and reports.
+        expression: the formula.
+        deadline_ms: float64[num_profiles + 1], as `plan_tables` has it; used by `slack`.
+
+    Example: `FormulaPolicy("formula: rem", parse_formula("rem"))` is `srpt`.
+    """
+
+    name: str
+    expression: Expression
+    deadline_ms: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def keeps_accounts(self) -> bool:
+        """Whether it needs accounts of users."""
+        return self.expression.uses(Feature.OVERDRAFT, Feature.SHARE)
+
+    def keep(self, now: Any) -> None:
+        """Let a state keep accounts of users, which only the formula counts."""
+        now.keeps_accounts[...] = 1
+        now.account_factor[...] = 0.0
+
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Program:
+        """The program, with an empty virtual run."""
+        uses = self.expression.uses
+        return Program(
+            np.array(self.expression.steps, np.int64),
+            np.array(self.expression.numbers, np.float64),
+            int(uses(*_OF_STAGES)),
+            int(uses(Feature.PATH, Feature.FAIR)),
+            int(uses(Feature.AGE, Feature.SERVICE, Feature.SLACK)),
+            int(self.keeps_accounts),
+            self.deadline_ms,
+            allocate_virtual(num_jobs, num_stages),
+            np.zeros(len(Feature)),
+            np.zeros(MOST_VALUES + 1),
+        )
+
+    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
+        """Simulate the runs `first` to `last - 1` of many, with accounts if it uses them."""
+        now = simulations.states.now[first:last]
+        before = now.keeps_accounts.copy()
+        if self.keeps_accounts:
+            self.keep(now)
+        try:
+            super().play_many(simulations, first, last)
+        finally:
+            now.keeps_accounts[...] = before
+
+    def unwrapped(self, simulation: Simulation) -> tuple[PlaysRuns, Simulation]:
+        """The policy and the tables with which one run is played in several calls."""
+        if self.keeps_accounts:
+            self.keep(simulation.state.now)
+        return self, simulation
