@@ -179,6 +179,7 @@ def test_a_live_cluster_keeps_the_accounts_that_a_formula_needs() -> None:
     planner, accounts = live.policy, live.accounts
     simulator = Simulator(batch(job("a", (2, 100, ()))), _CORES, 1)
     assert accounts is planner
+    assert isinstance(planner, FormulaPolicy)
     planner.keep(simulator.state.now)
     assert simulator.state.now.keeps_accounts[0] == 1
     assert simulator.state.now.account_factor[0] == 0.0

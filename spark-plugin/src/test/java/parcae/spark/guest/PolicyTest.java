@@ -116,7 +116,7 @@ final class PolicyTest {
     refused("another format", root -> root.put("format", "parcae-workload"));
     refused("reads versions 2 and 3", root -> root.put("version", 1));
     refused("reads versions 2 and 3", root -> root.remove("version"));
-    refused("order-rule and order-network", root -> root.put("kind", "decima"));
+    refused("order-rule, order-network and formula", root -> root.put("kind", "decima"));
   }
 
   @Test
