@@ -37,6 +37,8 @@ from parcae.cluster.state import (
     allocate,
     select,
 )
+from parcae.policies.formula.language import parse_formula
+from parcae.policies.formula.policy import FormulaPolicy
 from parcae.policies.network.kernels import OrderNetwork, allocate_order_workspace
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
@@ -204,7 +206,8 @@ class Tables:
             now.keeps_accounts[0] = 1
             now.account_factor[0] = policy.account.factor
             now.account_floor[0] = policy.account.floor
-            now.tier_unit_ms[0] = 0.0 if policy.kind == "srpt" else policy.mean_work_ms
+            is_work = policy.kind in ("srpt", "formula")
+            now.tier_unit_ms[0] = 0.0 if is_work else policy.mean_work_ms
         theta = tuple(policy.parameters.values()) or (0.0,) * 21
         rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
         network = OrderNetwork(
@@ -216,6 +219,10 @@ class Tables:
             "order-network": network,
         }
         self.virtual_runs = (rule.virtual,)
+        if policy.kind == "formula":
+            formula = FormulaPolicy(policy.policy, parse_formula(policy.policy.partition(":")[2]))
+            self._planners["formula"] = formula.tables_for(_MAX_QUERIES, num_stages)
+            self.virtual_runs = (self._planners["formula"].virtual,)
 
     def enter(self, number: int, user: str) -> None:
         """Give a new query the account of its user."""
@@ -521,6 +528,8 @@ POLICIES = (
     "tries+account",
     "parcae",
     "tries",
+    "formula: max(rem + 2 * overdraft, rem / 10) + path * error / width + fair / (1 + stages)"
+    " + log(1 + total + service) * age / queries + share * running * cores",
 )
 
 

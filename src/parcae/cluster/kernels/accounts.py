@@ -52,7 +52,6 @@ def enter_account(state, job, user, weight):  # type: ignore[no-untyped-def]
         accounts.user[row] = user
         accounts.received_ms[row] = 0.0
         accounts.split_ms[row] = 0.0
-        accounts.num_running[row] = 0
     accounts.weight[row] = weight
     state.jobs.account[job] = row
 

@@ -82,6 +82,7 @@ class Program(NamedTuple):
     virtual: VirtualRun  # of fair sharing, which the kernels keep between plans
     values: Any  # float64[len(Feature)], the features of one job
     stack: Any  # float64[most values at once + 1]
+    running: Any  # float64[num_jobs], tasks that users run, by the rows of their accounts
 
 
 @inlined
@@ -187,7 +188,16 @@ def _describe(view, program, job):  # type: ignore[no-untyped-def]
         accounts = view.accounts
         row = view.jobs.account[job]
         values[Feature.OVERDRAFT] = accounts.received_ms[row] - accounts.split_ms[row]
-        values[Feature.SHARE] = accounts.num_running[row] / now.num_executors[0]
+        values[Feature.SHARE] = program.running[row] / now.num_executors[0]
+
+
+@inlined
+def _count_running(view, running):  # type: ignore[no-untyped-def]
+    for position in range(view.now.num_active[0]):
+        running[view.jobs.account[view.active[position]]] = 0.0
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        running[view.jobs.account[job]] += view.jobs.num_attached[job]
 
 
 @plan.of(Program)
@@ -198,6 +208,8 @@ def plan_by_program(view, orders, program):  # type: ignore[no-untyped-def]
     if program.has_fair_run:
         advance_virtual_run(view, program.virtual)
         predict_ends(view, program.virtual)
+    if program.has_users:
+        _count_running(view, program.running)
     for position in range(view.now.num_active[0]):
         job = view.active[position]
         _describe(view, program, job)

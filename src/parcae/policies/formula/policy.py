@@ -58,6 +58,7 @@ class FormulaPolicy(CompiledPlanner):
             allocate_virtual(num_jobs, num_stages),
             np.zeros(len(Feature)),
             np.zeros(MOST_VALUES + 1),
+            np.zeros(num_jobs),
         )
 
     def play_many(self, simulations: Simulations, first: int, last: int) -> None:
