@@ -213,7 +213,7 @@ class Tables:
         network = OrderNetwork(
             np.array(policy.weights), rule, allocate_order_workspace(_MAX_QUERIES)
         )
-        self._planners = {
+        self._planners: dict[str, Any] = {
             "srpt": OrderPolicy("srpt", OrderKind.SRPT, plan_tables()).tables_for(1, 1),
             "order-rule": rule,
             "order-network": network,
