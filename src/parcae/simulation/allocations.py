@@ -186,8 +186,12 @@ class Lending:
     _since_ms: dict[str, float] = field(default_factory=dict, init=False)
     _clock_ms: float = field(default=0.0, init=False)
 
-    def share(self, clock_ms: float, demands: Mapping[str, Demand]) -> dict[str, int]:
-        """How many executors each application is told to have from now on."""
+    def share(
+        self, clock_ms: float, demands: Mapping[str, Demand], going: int = 0
+    ) -> dict[str, int]:
+        """How many executors each application is told to have from now on, while so many take room
+        that are no application's any more.
+        """
         own = (self.goal, self.told, self._spare, self._received_ms)
         for kept in (*own, self._pauses_ms, self._since_ms):
             for name in kept.keys() - demands.keys():
@@ -214,7 +218,7 @@ class Lending:
                 if not self._lend(name, spare):
                     break
                 self.goal[name] += 1
-        return self._tell(demands)
+        return self._tell(demands, going)
 
     def _free(self) -> int:
         return self.num_executors - sum(self.goal.values())
@@ -301,10 +305,10 @@ class Lending:
         self.goal[most] -= 1
         return True
 
-    def _tell(self, demands: Mapping[str, Demand]) -> dict[str, int]:
+    def _tell(self, demands: Mapping[str, Demand], going: int) -> dict[str, int]:
         """Lower what is too much at once; raise what the room in the cluster allows."""
         told = {}
-        room = self.num_executors
+        room = self.num_executors - going
         for name, demand in demands.items():
             told[name] = min(self.goal[name], max(self.told.get(name, 0), demand.held))
             room -= max(told[name], demand.held)
