@@ -30,7 +30,7 @@ from parcae.cli.tables import print_rows
 from parcae.evaluation.consolidate import consolidate, read_applications
 from parcae.policies.additions import named_policy
 from parcae.simulation.allocations import Queues, Served, Static
-from parcae.simulation.applications import Allocation, Cluster, play_applications
+from parcae.simulation.applications import Allocator, ApplicationsCluster, play_applications
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.metrics import jct_ms
@@ -46,7 +46,7 @@ _IDLE_MS = 3_000
 class System(NamedTuple):
     """A system of the rig: who has executors (None: one application), and who orders jobs."""
 
-    allocation: Allocation | None
+    allocation: Allocator | None
     policy: str
 
 
@@ -100,7 +100,7 @@ def simulated(one: System, seed: int, times: float, args: argparse.Namespace) ->
     else:
         owner = tuple(names.index(job["app"]) for job in jobs)
         with_elastic = config.model_copy(update={"elastic": elastic})
-        cluster = Cluster(with_elastic, owner, names, (1.0,) * len(names), args.sigma)
+        cluster = ApplicationsCluster(with_elastic, owner, names, (1.0,) * len(names), args.sigma)
         trace, found = play_applications(sequence, policy, cluster, one.allocation, seed)
         counts = {"started": found.started, "lost": found.interrupted, "most": found.most}
     took = zip(jobs, jct_ms(trace).tolist(), strict=True)

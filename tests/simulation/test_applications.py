@@ -18,7 +18,7 @@ from parcae.simulation.allocations import (
     allocation_named,
     parse_allocations,
 )
-from parcae.simulation.applications import Cluster, Counts, play_applications
+from parcae.simulation.applications import ApplicationsCluster, ExecutorCounts, play_applications
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.metrics import jct_ms
@@ -45,7 +45,7 @@ def _sequence(*jobs: JobSpec) -> JobSequence:
     return JobSequence(Workload("apps", jobs), np.arange(len(jobs)), arrivals)
 
 
-def _cluster(sequence: JobSequence, executors: int, **elastic: int) -> Cluster:
+def _cluster(sequence: JobSequence, executors: int, **elastic: int) -> ApplicationsCluster:
     cores = elastic.setdefault("cores_per_executor", 1)
     users = [job.user for job in sequence.workload.jobs]
     names = tuple(dict.fromkeys(users))
@@ -53,12 +53,12 @@ def _cluster(sequence: JobSequence, executors: int, **elastic: int) -> Cluster:
     config = SimulationConfig(
         world=WorldName.CORES, num_executors=executors * cores, elastic=settings
     )
-    return Cluster(config, tuple(map(names.index, users)), names, (1.0,) * len(names))
+    return ApplicationsCluster(config, tuple(map(names.index, users)), names, (1.0,) * len(names))
 
 
 def _played(
     sequence: JobSequence, executors: int, word: str, seed: int = 0, **elastic: int
-) -> tuple[Trace, Counts]:
+) -> tuple[Trace, ExecutorCounts]:
     cluster = _cluster(sequence, executors, **elastic)
     policy = named_policy("fifo", sequence.workload, cluster.config)
     allocation = allocation_named(word, cluster.elastic)

@@ -21,7 +21,7 @@ from parcae.evaluation.policies import ResolvedPolicies
 from parcae.evaluation.sections import averages_and_groups
 from parcae.policies.own import AnyPolicy
 from parcae.simulation.allocations import SHARED, WORDS, allocation_named
-from parcae.simulation.applications import Cluster, play_applications
+from parcae.simulation.applications import ApplicationsCluster, play_applications
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.simulator import simulate
@@ -35,7 +35,7 @@ AUTO = "auto"
 
 def read_applications(
     text: str, workload: Workload, config: SimulationConfig, elastic: Elastic, start_sigma: float
-) -> Cluster:
+) -> ApplicationsCluster:
     """The applications of a workload's jobs: one for each user ("auto"), or the pools of a file.
 
     Raises:
@@ -58,7 +58,7 @@ def read_applications(
             "application only: name others in a file, or leave the option out"
         )
     rows = {name: row for row, name in enumerate(applications)}
-    return Cluster(
+    return ApplicationsCluster(
         config.model_copy(update={"elastic": elastic}),
         tuple(rows[owner] for owner in owners),
         applications,
@@ -86,7 +86,7 @@ class ApplicationsWorld(ClusterWorld):
         allocations: the words of `--allocation`.
     """
 
-    cluster: Cluster = field(kw_only=True)
+    cluster: ApplicationsCluster = field(kw_only=True)
     allocations: tuple[str, ...] = field(kw_only=True)
 
     def resolve(

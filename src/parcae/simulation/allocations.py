@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from parcae.base.errors import ConfigError, suggestion
-from parcae.simulation.applications import Allocation, Application, Seen, split_by_weight
+from parcae.simulation.applications import Allocator, Application, Seen, split_by_weight
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.future import Manager
 
@@ -383,7 +383,7 @@ def parse_allocations(text: str) -> tuple[str, ...]:
     return words
 
 
-def allocation_named(word: str, elastic: Elastic) -> Allocation:
+def allocation_named(word: str, elastic: Elastic) -> Allocator:
     """The allocation that a word other than "shared" stands for."""
     kind, _, queues = word.partition(":")
     if kind == "dynamic":

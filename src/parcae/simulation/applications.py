@@ -1,7 +1,7 @@
 """A world of applications: several Spark applications, each a world of cores, on one cluster.
 
 An executor belongs to an application, takes seconds to start and runs tasks of no other. Between
-moments of `TICK_MS` the applications run; at each, an `Allocation` looks at all of them, grants
+moments of `TICK_MS` the applications run; at each, an `Allocator` looks at all of them, grants
 executors and takes them back. So the same kernels serve a shared Spark and many.
 """
 
@@ -45,7 +45,7 @@ VIEW = np.dtype(
 )
 
 
-class Counts(NamedTuple):
+class ExecutorCounts(NamedTuple):
     """What became of the executors of a run."""
 
     started: int
@@ -170,7 +170,7 @@ class Application:
         return bool(change(*self._run, *arguments))
 
 
-class Allocation(Protocol):
+class Allocator(Protocol):
     """Who has how many executors."""
 
     @property
@@ -185,7 +185,7 @@ class Allocation(Protocol):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ApplicationsCluster:
     """A cluster for several applications.
 
     Args:
@@ -256,8 +256,12 @@ def part_of(sequence: JobSequence, places: npt.NDArray[np.int64]) -> JobSequence
 
 
 def play_applications(
-    sequence: JobSequence, policy: Any, cluster: Cluster, allocation: Allocation, seed: int
-) -> tuple[Trace, Counts]:
+    sequence: JobSequence,
+    policy: Any,
+    cluster: ApplicationsCluster,
+    allocation: Allocator,
+    seed: int,
+) -> tuple[Trace, ExecutorCounts]:
     """Run the jobs of all applications under an allocation, each application under the policy.
 
     Raises:
@@ -309,7 +313,9 @@ def _seed_of(seed: int, number: int) -> int:
     return (seed * 1_000_003 + number * 7_919) & 0xFFFFFFFFFFFF
 
 
-def _play(applications: Sequence[Application], cluster: Cluster, allocation: Allocation) -> Counts:
+def _play(
+    applications: Sequence[Application], cluster: ApplicationsCluster, allocation: Allocator
+) -> ExecutorCounts:
     first = allocation.begin(cluster.num_executors, applications)
     for one, count in zip(applications, first, strict=True):
         table = one.simulator.future.elastic
@@ -326,15 +332,15 @@ def _play(applications: Sequence[Application], cluster: Cluster, allocation: All
         held = sum(one.seen.held for one in applications)
         most = max(most, held)
     interrupted = sum(int(one.simulator.future.faults.num_interrupted[0]) for one in applications)
-    return Counts(sum(one.num_started for one in applications), interrupted, most, held_ms)
+    return ExecutorCounts(sum(one.num_started for one in applications), interrupted, most, held_ms)
 
 
 def _together(
     sequence: JobSequence,
     policy: str,
-    cluster: Cluster,
+    cluster: ApplicationsCluster,
     parts: Sequence[tuple[npt.NDArray[np.int64], Application]],
-    counts: Counts,
+    counts: ExecutorCounts,
 ) -> Trace:
     """One trace of all jobs."""
     of_jobs: dict[str, Any] = {
