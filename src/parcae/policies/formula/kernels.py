@@ -40,7 +40,7 @@ class Feature(IntEnum):
     CORES = 14
 
 
-class Step(IntEnum):
+class Operation(IntEnum):
     """A step of a program; `-1 - feature` puts a feature on the stack."""
 
     NUMBER = 0  # puts the number of this step on the stack
@@ -72,7 +72,7 @@ NO_DEADLINE_MS = 1e12
 class Program(NamedTuple):
     """A formula for the kernels, and what they keep while they evaluate it."""
 
-    steps: Any  # int64[num_steps], Step or -1 - Feature
+    steps: Any  # int64[num_steps], Operation or -1 - Feature
     numbers: Any  # float64[num_steps]
     has_facts: Any  # int64, whether it needs more than `rem` and what the job's row says
     has_fair_run: Any  # int64, whether it needs the virtual run
@@ -121,25 +121,25 @@ def quotient(a, b):  # type: ignore[no-untyped-def]
 
 @inlined
 def _result(step, a, b):  # type: ignore[no-untyped-def]
-    if step == Step.ABS:
+    if step == Operation.ABS:
         return abs(a)
-    if step == Step.SQRT:
+    if step == Operation.SQRT:
         return math.sqrt(max(a, 0.0))
-    if step == Step.LOG:
+    if step == Operation.LOG:
         return logarithm(a)
-    if step == Step.EXP:
+    if step == Operation.EXP:
         return exponential(a)
-    if step == Step.ADD:
+    if step == Operation.ADD:
         return a + b
-    if step == Step.SUBTRACT:
+    if step == Operation.SUBTRACT:
         return a - b
-    if step == Step.MULTIPLY:
+    if step == Operation.MULTIPLY:
         return a * b
-    if step == Step.DIVIDE:
+    if step == Operation.DIVIDE:
         return quotient(a, b)
-    if step == Step.LESS:
+    if step == Operation.LESS:
         return 1.0 if a < b else 0.0
-    is_second = b < a if step == Step.MIN else b > a
+    is_second = b < a if step == Operation.MIN else b > a
     return b if is_second else a
 
 
@@ -150,14 +150,14 @@ def evaluate(program):  # type: ignore[no-untyped-def]
     top = -1
     for position in range(program.steps.shape[0]):
         step = program.steps[position]
-        if step <= Step.NUMBER:
+        if step <= Operation.NUMBER:
             top += 1
             value = program.numbers[position] if step == 0 else program.values[-1 - step]
-        elif step == Step.CHOOSE:
+        elif step == Operation.CHOOSE:
             top -= 2
             value = stack[top] if stack[top + 1] != 0.0 else stack[top + 2]
         else:
-            top -= 1 if step >= Step.ADD else 0
+            top -= 1 if step >= Operation.ADD else 0
             value = _result(step, stack[top], stack[top + 1])
         stack[top] = min(max(value, -LARGEST), LARGEST)
     return stack[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from parcae.base.errors import PolicyError, suggestion
-from parcae.policies.formula.kernels import LARGEST, NO_DEADLINE_MS, Feature, Step
+from parcae.policies.formula.kernels import LARGEST, NO_DEADLINE_MS, Feature, Operation
 
 #: Of every feature: its unit, and what it is.
 FEATURES: dict[Feature, tuple[str, str]] = {
@@ -38,12 +38,12 @@ MOST_VALUES = 32
 _SHOWN = 80
 
 _FEATURES = {feature.name.lower(): feature for feature in Feature}
-_FUNCTIONS = {name: Step[name.upper()] for name in ("min", "max", "sqrt", "log", "exp", "abs")}
-_OF_TWO: dict[type[ast.AST], Step] = {
-    ast.Add: Step.ADD,
-    ast.Sub: Step.SUBTRACT,
-    ast.Mult: Step.MULTIPLY,
-    ast.Div: Step.DIVIDE,
+_FUNCTIONS = {name: Operation[name.upper()] for name in ("min", "max", "sqrt", "log", "exp", "abs")}
+_OF_TWO: dict[type[ast.AST], Operation] = {
+    ast.Add: Operation.ADD,
+    ast.Sub: Operation.SUBTRACT,
+    ast.Mult: Operation.MULTIPLY,
+    ast.Div: Operation.DIVIDE,
 }
 _FOREIGN = re.compile(r"[^A-Za-z0-9_ .,()+\-*/<>=]")
 _ELEMENTS = (
@@ -58,7 +58,7 @@ class Expression:
 
     Args:
         text: as it was written.
-        steps: Step or -1 - Feature.
+        steps: Operation or -1 - Feature.
         numbers: of the steps that put a number on the stack; 0 of the others.
     """
 
@@ -69,9 +69,11 @@ class Expression:
     @property
     def program(self) -> tuple[str | float, ...]:
         """The program for the plugin: features, numbers and steps in postfix order."""
-        words = [Step(step).name if step >= 0 else Feature(-1 - step).name for step in self.steps]
+        words = [
+            Operation(step).name if step >= 0 else Feature(-1 - step).name for step in self.steps
+        ]
         return tuple(
-            number if word == Step.NUMBER.name else word.lower()
+            number if word == Operation.NUMBER.name else word.lower()
             for word, number in zip(words, self.numbers, strict=True)
         )
 
@@ -133,26 +135,26 @@ class _Compiler:
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
                 if number > LARGEST:
                     self.refuse(node.col_offset, f"write a number of at most {LARGEST:.0e}")
-                self._combine(node, Step.NUMBER, number=float(number))
+                self._combine(node, Operation.NUMBER, number=float(number))
             case ast.Name(id=name):
                 if name not in _FEATURES:
                     hint = suggestion(name, _FEATURES)
                     self.refuse(node.col_offset, f"unknown name {name!r}; {hint}")
                 self._combine(node, -1 - _FEATURES[name])
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                self._combine(node, Step.SUBTRACT, zero, operand)
+                self._combine(node, Operation.SUBTRACT, zero, operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OF_TWO:
                 self._combine(node, _OF_TWO[type(op)], left, right)
             case ast.Compare(left=left, ops=[ast.Lt()], comparators=[right]):
-                self._combine(node, Step.LESS, left, right)
+                self._combine(node, Operation.LESS, left, right)
             case ast.Compare(left=left, ops=[ast.Gt()], comparators=[right]):
-                self._combine(node, Step.LESS, right, left)
+                self._combine(node, Operation.LESS, right, left)
             case ast.Compare(left=left, ops=[ast.LtE() | ast.GtE() as op], comparators=[right]):
                 denied = ast.Gt() if isinstance(op, ast.LtE) else ast.Lt()
                 test = ast.Compare(left, [denied], [right], col_offset=node.col_offset)
-                self._combine(node, Step.CHOOSE, zero, test, one)
+                self._combine(node, Operation.CHOOSE, zero, test, one)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                self._combine(node, Step.CHOOSE, body, test, orelse)
+                self._combine(node, Operation.CHOOSE, body, test, orelse)
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
                 self._call(node, name, args)
             case _:
