@@ -20,7 +20,7 @@ COMMANDS = {
     "forecast": ("parcae.cli.forecast:forecast", "What a policy would have saved in a log."),
     "consolidate": (
         "parcae.cli.consolidate:consolidate",
-        "What one shared Spark would be, instead of many applications.",
+        "What one shared Spark would be in place of applications.",
     ),
     "learn": ("parcae.cli.learn:learn", "Learn a policy from event logs, and what it saves."),
     "tune": ("parcae.cli.train:tune", "Tune the parameters of a rule for a workload."),
