@@ -28,9 +28,9 @@ import scala.collection.Iterator;
  * Keeps the number of executors that the service grants, where applications share a cluster.
  *
  * <p>It asks the cluster manager for as many executors as are granted and returns surplus ones,
- * idle executors first; a busy one takes no more tasks and goes when its last one ends. While the service is away, or once the plugin is off, it removes none and
- * requests the fallback number. It runs on a separate thread, since the cluster manager may answer
- * slowly.
+ * idle executors first; a busy one takes no more tasks and goes when its last one ends. While the
+ * service is away, or once the plugin is off, it removes none and requests the fallback number. It
+ * runs on a separate thread, since the cluster manager may answer slowly.
  * It uses the same interface as Spark's dynamic allocation and so works with the same masters.
  */
 final class ExecutorShare implements Runnable {

@@ -380,8 +380,10 @@ public final class Guest implements DriverPlugin {
     return isWorking && share != null && share.isDraining(executor);
   }
 
-  /** Whether an order had a limit, or executors were shared out. From then on new task sets check
-   * whether they may start a task. */
+  /**
+   * Whether an order had a limit, or executors were shared out. From then on new task sets check
+   * whether they may start a task.
+   */
   boolean mayLimit() {
     return isWorking && mayLimit;
   }
