@@ -6,7 +6,7 @@ import numpy as np
 
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, first_come
-from parcae.policies.registry import named_policy
+from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import TaskDurations
