@@ -151,7 +151,8 @@ class ApplicationsWorld(ClusterWorld):
         return [
             *super().notes(comparison),
             f"{meant}. Pools are applications. Held: cores up or starting, on average; started: "
-            "executors; killed: attempts of tasks that ended with their executor",
+            "executors; killed: attempts of tasks that ended with their executor. On one seed "
+            "allocations share jobs and arrivals, not the draws of durations",
         ]
 
     def sections(self, comparison: Comparison) -> list[Section]:

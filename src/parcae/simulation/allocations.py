@@ -325,17 +325,16 @@ class Lending:
 class Served:
     """The lending rule of the service, under YARN: what it tells becomes requests."""
 
-    patience: float = 3.0
-    worth: float = 2.0
     start_ms: float = 3_000.0
-    pause: float = 2.0
+    #: Other numbers of the rule, by its fields.
+    numbers: Mapping[str, float] = field(default_factory=dict)
     manager: Manager = field(default=Manager.TELLS, init=False)
     _rule: Lending = field(default_factory=lambda: Lending(1), init=False)
     _next_ms: int = field(default=0, init=False)
 
     def begin(self, num_executors: int, applications: Sequence[Application]) -> list[int]:
         """Begin with the split."""
-        self._rule = Lending(num_executors, self.patience, self.worth, self.pause)
+        self._rule = Lending(num_executors, **self.numbers)
         self._next_ms = 0
         return split_by_weight(num_executors, [one.weight for one in applications])
 

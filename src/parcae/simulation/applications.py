@@ -30,19 +30,6 @@ from parcae.workloads.workload import JobSequence
 
 #: How often a manager looks at the applications. Spark's own allocation checks as often.
 TICK_MS = 100
-#: What a manager sees of an application: executors, and estimated work in ms of its open jobs.
-VIEW = np.dtype(
-    [
-        ("up", "i8"),  # that can run tasks, those that are to go included
-        ("leaving", "i8"),  # of those: that go at the ends of their tasks
-        ("starting", "i8"),  # granted and not up yet
-        ("asked", "i8"),  # asked for by dynamic allocation and not granted
-        ("needed", "i8"),  # that the tasks which run or could start can use
-        ("work_ms", "f8"),
-        ("next_ms", "i8"),  # when something happens there again
-    ],
-    align=True,
-)
 
 
 class ExecutorCounts(NamedTuple):
@@ -58,20 +45,31 @@ class ExecutorCounts(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A row of `VIEW`."""
+    """What a manager sees of an application."""
 
+    #: Executors that can run tasks, those that are to go included.
     up: int
+    #: Of those: that go at the ends of their tasks.
     leaving: int
+    #: Granted and not up yet.
     starting: int
+    #: Asked for by dynamic allocation and not granted.
     asked: int
+    #: That the tasks which run or could start can use.
     needed: int
+    #: Estimated work of its open jobs.
     work_ms: float
+    #: When something happens there again.
     next_ms: int
 
     @property
     def held(self) -> int:
         """Executors that take room in the cluster."""
         return self.up + self.starting
+
+
+#: A row of a table for the kernels.
+VIEW = np.dtype([(name, "f8" if name == "work_ms" else "i8") for name in Seen._fields])
 
 
 @dataclass(eq=False)
@@ -216,15 +214,14 @@ class ApplicationsCluster:
 
     def parts(self, sequence: JobSequence) -> list[npt.NDArray[np.int64]]:
         """By application, the places of its jobs in a sequence."""
+        owners = np.array(self.owner)[sequence.job_index]
         if sequence.has_sessions:
-            owners = np.array(self.owner)[sequence.job_index]
             followers = np.flatnonzero(sequence.follows >= 0)
             if (owners[followers] != owners[sequence.follows[followers]]).any():
                 raise ConfigError(
                     "a session has jobs of two applications: give --arrivals recorded, or one "
                     "application for all jobs of a session"
                 )
-        owners = np.array(self.owner)[sequence.job_index]
         return [np.flatnonzero(owners == number) for number in range(len(self.names))]
 
 
@@ -271,7 +268,7 @@ def play_applications(
     if cluster.num_executors < 1:
         raise ConfigError(
             f"a cluster of {cluster.config.num_executors} cores has no room for an executor of "
-            f"{cluster.elastic.cores_per_executor}: give more --cores, or --executor-cores"
+            f"{cluster.elastic.cores_per_executor}: give more --cores, or --cores-per-executor"
         )
     if not hasattr(policy, "unwrapped"):
         raise ConfigError(

@@ -44,7 +44,7 @@ def play_until(simulations, policy, view, end_ms, is_new):  # type: ignore[no-un
 
 @kernel
 def look(state, future, view):  # type: ignore[no-untyped-def]
-    """Write what a manager sees of an application to a row of `VIEW`."""
+    """Write what a manager sees of an application to a row of `VIEW`, and open the run's end."""
     elastic = future.elastic
     executors = future.elastic_executors
     view.up[0] = elastic.num_up[0]

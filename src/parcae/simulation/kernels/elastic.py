@@ -37,6 +37,14 @@ def _account(future, clock_ms):  # type: ignore[no-untyped-def]
     elastic.held_until_ms[0] = clock_ms
 
 
+@inlined
+def _take_down(state, future, executor):  # type: ignore[no-untyped-def]
+    """Count an executor as up no more."""
+    _account(future, state.now.clock_ms[0])
+    future.elastic_executors.is_up[executor] = 0
+    future.elastic.num_up[0] -= 1
+
+
 @kernel
 def begin_elastic(state, future):  # type: ignore[no-untyped-def]
     """Begin a run: only the cores of the initial executors are up."""
@@ -101,9 +109,7 @@ def drop_idle(state, future):  # type: ignore[no-untyped-def]
         return
     while is_draining(future) and state.now.num_idle[0] > 0:
         core = state.sources.idle_head[0]
-        _account(future, state.now.clock_ms[0])
-        future.elastic_executors.is_up[core] = 0
-        elastic.num_up[0] -= 1
+        _take_down(state, future, core)
         remove_cores(state, core, 1)
 
 
@@ -122,11 +128,9 @@ def _drop_leaving(state, future):  # type: ignore[no-untyped-def]
                 remove_cores(state, core, 1)
                 executors.num_left[executor] += 1
         if executors.num_left[executor] == cores:
-            _account(future, state.now.clock_ms[0])
-            executors.is_up[executor] = 0
+            _take_down(state, future, executor)
             executors.is_leaving[executor] = 0
             executors.num_left[executor] = 0
-            elastic.num_up[0] -= 1
             elastic.num_leaving[0] -= 1
 
 
@@ -296,9 +300,7 @@ def _grow(state, future, needed):  # type: ignore[no-untyped-def]
 def remove_executor(state, future, executor):  # type: ignore[no-untyped-def]
     """Remove an executor that is up and runs no task."""
     cores = future.elastic.executor_cores[0]
-    _account(future, state.now.clock_ms[0])
-    future.elastic_executors.is_up[executor] = 0
-    future.elastic.num_up[0] -= 1
+    _take_down(state, future, executor)
     remove_cores(state, executor * cores, cores)
 
 
