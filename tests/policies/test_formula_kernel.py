@@ -194,5 +194,14 @@ def test_a_deadline_is_a_feature() -> None:
         assert _ends_ms(name, batch(*jobs)) == [100, 400, 300, 200]
 
 
+def _lines(cases: dict[str, Any]) -> str:
+    """The cases as JSON, a line for each entry of a list."""
+    lists = (
+        f'"{name}": [\n' + ",\n".join(map(json.dumps, entries)) + "\n]"
+        for name, entries in cases.items()
+    )
+    return "{" + ",\n".join(lists) + "}\n"
+
+
 if __name__ == "__main__":
-    _FIXTURE.write_text(json.dumps(_with_values(_drawn_cases()), indent=0) + "\n")
+    _FIXTURE.write_text(_lines(_with_values(_drawn_cases())))
