@@ -8,7 +8,7 @@ The schedules are those of `benchmarks.spark.applications`. With its work folder
 ran there has its real mean time beside the simulated one; and what `parcae consolidate` foretells
 from the logs of `fair` and of `static` stands beside the shared application that ran. Tasks sleep,
 so durations are exact; an executor's start is log-normal (`--start`, `--sigma`). `--sweep` tries
-the numbers of the lending rule, which were chosen by it.
+other settings of stock and other numbers of the lending rule.
 """
 
 from __future__ import annotations
@@ -44,19 +44,31 @@ _IDLE_MS = 3_000
 
 
 class System(NamedTuple):
-    """A system of the rig: who has executors (None: one application), and who orders jobs."""
+    """A system of the rig: who has executors (None: one application), who orders jobs, and how
+    long idle executors stay under dynamic allocation.
+    """
 
     allocation: Allocator | None
     policy: str
+    idle_ms: int = _IDLE_MS
 
 
 def swept(start_ms: int) -> dict[str, System]:
-    """What lending is compared with, and lending with other numbers."""
+    """Stock with other settings, and lending with other numbers, one at a time."""
     usual = systems(start_ms)
     found = {name: usual[name] for name in ("fair", "static")}
-    for patience, worth, pause in product((1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 4.0), (1.0, 2.0, 4.0)):
-        rule = Served(patience, worth, start_ms, pause)
-        found[f"{patience:g} {worth:g} {pause:g}"] = System(rule, "srpt")
+    for least, idle_s in product((0, 1), (1, 10, 30)):
+        idle_ms = idle_s * MS_PER_S
+        name = f"fair:min={least}:idle={idle_s}"
+        found[name] = System(Queues("preempt", least, idle_ms), "fifo", idle_ms)
+    others = {"patience": (1.0, 2.0, 4.0), "worth": (1.0, 4.0), "pause": (1.0, 4.0), "last": (1.0,)}
+    changes: list[dict[str, float]] = [
+        {},
+        *({name: value} for name, values in others.items() for value in values),
+    ]
+    for change in changes:
+        words = ", ".join(f"{name} {value:g}" for name, value in change.items()) or "lending"
+        found[words] = System(Served(start_ms, change), "srpt")
     return found
 
 
@@ -91,7 +103,8 @@ def simulated(one: System, seed: int, times: float, args: argparse.Namespace) ->
     jobs = schedule(seed, times)
     sequence = sequence_of(jobs)
     names = tuple(APPS)
-    elastic = Elastic(cores_per_executor=1, idle_ms=_IDLE_MS, start_ms=round(args.start * MS_PER_S))
+    start_ms = round(args.start * MS_PER_S)
+    elastic = Elastic(cores_per_executor=1, idle_ms=one.idle_ms, start_ms=start_ms)
     config = SimulationConfig(world=WorldName.CORES, num_executors=EXECUTORS)
     policy = named_policy(one.policy, sequence.workload, config)
     if one.allocation is None:
