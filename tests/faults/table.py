@@ -324,7 +324,7 @@ FAULTS = (
         "decima",
         "has_changed = not (is_same and has_same_number)",
         "has_changed = not is_same",
-        "learning/test_networks.py -k 'kept_embeddings and settings0'",
+        "learning/test_networks.py -k kept_embeddings",
     ),
     # The live service.
     Fault(
@@ -372,8 +372,8 @@ FAULTS = (
     Fault(
         "part-of-an-executor-not-wanted",
         "service",
-        "executors = {name: -(-count // self.executor_cores) for name, count in wanted.items()}",
-        "executors = {name: count // self.executor_cores for name, count in wanted.items()}",
+        "needed = -(-int(tasks[rows].sum()) // self.executor_cores)",
+        "needed = int(tasks[rows].sum()) // self.executor_cores",
         "service/test_sharing.py",
     ),
     # The plugin in Spark.
@@ -382,28 +382,28 @@ FAULTS = (
         "plugin",
         "if (query.jobs().isEmpty() && !executions.containsKey(key)) {",
         "if (query.jobs().isEmpty()) {",
-        "spark/test_guest_java.py spark/test_plugin_link.py -k 'makes_the_golden or step_by_step'",
+        "spark/test_maven.py spark/test_plugin_link.py -k 'in_java_pass or step_by_step'",
     ),
     Fault(
         "limit-lets-one-more-start",
         "plugin",
         "|| job.running() < job.order.limit;",
         "|| job.running() <= job.order.limit;",
-        "spark/test_guest_java.py -k limits_hold",
+        "spark/test_maven.py -k in_java_pass",
     ),
     Fault(
         "running-tasks-count-whole",
         "plugin",
         "(row.tasks - row.started + 0.5 * row.running()) * row.taskMs;",
         "(row.tasks - row.started + row.running()) * row.taskMs;",
-        "spark/test_guest_java.py -k plugin_makes_the_golden_orders",
+        "spark/test_maven.py -k in_java_pass",
     ),
     Fault(
         "busy-executors-leave-first",
         "plugin",
-        "staying.sort(Comparator.comparingInt(tasksOn::get));",
-        "staying.sort(Comparator.comparingInt(one -> -tasksOn.get(one)));",
-        "spark/test_guest_java.py -k cluster_manager",
+        ".thenComparing(tasksOn::get));",
+        ".thenComparing(one -> -tasksOn.get(one)));",
+        "spark/test_maven.py -k in_java_pass",
     ),
     # Statistics.
     Fault(

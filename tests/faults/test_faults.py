@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 
@@ -27,4 +28,10 @@ def test_a_fault_changes_something_and_names_tests_that_exist(fault: Fault) -> N
     words = shlex.split(fault.tests)
     chosen = words[: words.index("-k")] if "-k" in words else words
     assert chosen
-    assert all((REPOSITORY / "tests" / word).exists() for word in chosen)
+    paths = [REPOSITORY / "tests" / word for word in chosen]
+    assert all(path.exists() for path in paths)
+    if "-k" in words:
+        files = [p for path in paths for p in ([path] if path.is_file() else path.rglob("*.py"))]
+        texts = "".join(path.read_text(encoding="utf-8") for path in files)
+        tests = re.sub(r"\b(not|or|and)\b", "", words[-1]).split()
+        assert [test for test in tests if test not in texts] == []

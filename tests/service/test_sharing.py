@@ -75,6 +75,11 @@ def test_the_first_application_keeps_what_it_has_until_another_has_work() -> Non
     assert order_of(two.events(3_007)) == ["short"]  # each application gets its own jobs only
 
 
+def test_three_tasks_use_two_executors_of_two_cores() -> None:
+    _, one, _ = _two(cores=8, executor_cores=2)
+    assert _given(one.state(0, job_of("a", (3, ())))) == 2
+
+
 def test_what_goes_takes_room_until_it_has_gone() -> None:
     _, one, two = _two(cores=4)
     one.state(4, job_of("long", (100, ())))
