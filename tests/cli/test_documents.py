@@ -88,6 +88,8 @@ def _write_stages(folder: Path) -> None:
     page = (REPOSITORY / "docs" / "workloads.md").read_text()
     (table,) = re.findall(r"```\n(job,name,stage.*?)```", page, re.DOTALL)
     (folder / "stages.csv").write_text(table)
+    (queries,) = re.findall(r"```\n(arrival,user.*?)```", page, re.DOTALL)
+    (folder / "queries.csv").write_text(queries)
     rows = list(csv.DictReader(table.splitlines()))
     (folder / "stages.json").write_text(json.dumps(rows))
     pl.DataFrame(rows).write_parquet(folder / "stages.parquet")

@@ -55,6 +55,7 @@ _BASES = {
     "workload import csv": "s.csv -o w.parcae",
     "workload import alibaba": "batch_task.csv -o w.parcae",
     "workload import tpch-profiles": "tpch.json -o w.parcae",
+    "workload import queries": "q.csv -o w.parcae",
     "workload import json": "s.json -o w.parcae",
     "workload import parquet": "s.csv -o w.parcae",
     "workload import spark-history": "http://127.0.0.1:9 -o w.parcae",
@@ -126,6 +127,7 @@ def prepare(folder: Path) -> None:
     (folder / "log").write_bytes(small_log(runs=2))
     (folder / "log.swf").write_text("; MaxProcs: 8\n1 0 5 9 4 -1 -1 4 20 -1 1 1 1 1 1 1 -1 -1\n")
     (folder / "s.csv").write_text("job,name,stage,parents,tasks,durations_ms\nr,r,s,,2,5;6\n")
+    (folder / "q.csv").write_text("arrival_s,duration_s,cpu_s,user\n0,2,5,a\n")
     (folder / "s.json").write_text(
         '[{"job": "r", "stage": "s", "parents": [], "tasks": 2, "durations_ms": [5, 6]}]'
     )

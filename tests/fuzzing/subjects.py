@@ -50,6 +50,7 @@ from tests.service.speaking import NONCE, Wire, began, ended, job_of, service_of
 from tests.service.test_record_and_replay import _recorded
 from tests.workloads.spark_log_builder import small_log
 from tests.workloads.test_accounting import LSF, PBS, SACCT, TABLE
+from tests.workloads.test_query_table import BENDSET
 from tests.workloads.test_stage_table import ROWS
 
 SHIPPED = Path(read_checkpoint.__code__.co_filename).parent / "shipped"
@@ -387,6 +388,8 @@ READERS: tuple[Subject, ...] = (
     Subject("alibaba json", lambda: (b"\n".join([json.dumps(_ALIBABA_JOB).encode()] * 3),),
             JSON_LINES, _importing("alibaba", max_bad_share=1.0), "jobs.json"),
     Subject("csv", _stages_csv, TEXT, _importing("csv"), "s.csv", _PACKED),
+    Subject("queries", lambda: (BENDSET.encode(),), TEXT,
+            _importing("queries", max_bad_share=1.0), "q.csv"),
     Subject("json", lambda: (json.dumps(ROWS).encode(),), JSON, _importing("json"), "s.json",
             _PACKED),
     Subject("json lines", lambda: (b"\n".join(json.dumps(row).encode() for row in ROWS),),

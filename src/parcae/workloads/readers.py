@@ -52,6 +52,7 @@ ALIBABA = _imported("alibaba", "batch tasks of Alibaba's trace")
 CSV = _imported("csv", "a CSV table of stages")
 PARQUET = _imported("parquet", "a Parquet file")
 JSON = _imported("json", "a JSON table of stages")
+QUERIES = _imported("queries", "a table of queries")
 SWF = FileKind(
     "swf",
     "a log of a batch cluster (SWF)",
@@ -160,6 +161,9 @@ def _kind_of_text(head: bytes) -> FileKind | None:
         return ALIBABA
     if {"job", "stage"} <= columns:
         return CSV
+    # Redset, Snowset, Bendset.
+    if columns & {"arrival_timestamp", "createdtime", "query_start_time"}:
+        return QUERIES
     # Without --parsable2, sacct separates columns by spaces: the reader says so.
     is_sacct = "jobid" in columns or first.lower().startswith(b"jobid ")
     return ACCOUNTING if is_sacct or any(name.startswith("submit") for name in columns) else None
@@ -168,7 +172,9 @@ def _kind_of_text(head: bytes) -> FileKind | None:
 def who_reads(path: Path, not_format: str) -> str:
     """What to say about a file that the reader of `not_format` refused; "" if nothing is known."""
     kind = guess_format(path)
-    if kind is None or kind.format == not_format:
+    # A Parquet file is a table of either kind.
+    is_either = kind is PARQUET and not_format == QUERIES.format
+    if kind is None or kind.format == not_format or is_either:
         return ""
     return f"it looks like {kind.called}: {kind.reads.replace('PATH', str(path))}"
 
@@ -318,10 +324,17 @@ _TABLE_OPTIONS = (
         "columns",
         str,
         None,
-        "Names of the columns where they differ, e.g. job=run_id,name=query,durations=times.",
+        "Names of the columns where they differ, as MEANING=COLUMN,...: user=run_by.",
     ),
     _RECORDED,
     BAD_SHARE,
+)
+_QUERY_OPTIONS = (
+    ReaderOption(
+        "width", int, None, "Cores that a query without CPU time keeps busy, e.g. 8.", (1, 100_000)
+    ),
+    ReaderOption("cluster", str, None, "Only queries that ran on this cluster."),
+    *_TABLE_OPTIONS,
 )
 
 
@@ -361,6 +374,16 @@ _READERS = (
     _table_reader("csv", "CSV", ".csv"),
     _table_reader("parquet", "Parquet", ".parquet"),
     _table_reader("json", "JSON or JSON lines", ".json"),
+    Reader(
+        "queries",
+        "Import tables of queries (CSV, Parquet, JSON): Redset, Snowset, Bendset, or your own.",
+        "The tables, with columns arrival, duration, cpu, user, fingerprint, bytes, ...",
+        "part-0.parquet part-1.parquet --width 8 --recorded -o mine.parcae",
+        "parcae.workloads.query_table:read_queries",
+        "queries",
+        takes_many=True,
+        options=_QUERY_OPTIONS,
+    ),
 )
 _REGISTERED: list[Reader] = []
 

@@ -151,7 +151,7 @@ def open_json(path: Path) -> StageTable:
 Samples = npt.NDArray[np.int64]
 
 #: By the end of a column's name, or the text of the option: the unit in ms.
-UNITS = {"ms": 1.0, "s": float(MS_PER_S), "min": 60.0 * MS_PER_S}
+UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": float(MS_PER_S), "min": 60.0 * MS_PER_S}
 #: Larger durations (31 years) and times are mistakes; sums of them would overflow.
 MAX_DURATION_MS = 10**12
 MAX_TIME_MS = 10**15
@@ -170,8 +170,8 @@ _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*$")
 
 
 def is_empty(cell: Any) -> bool:
-    """Whether a cell has no content."""
-    return cell is None or (isinstance(cell, str) and not cell.strip())
+    """Whether a cell has no content; databases write \\N for that."""
+    return cell is None or (isinstance(cell, str) and cell.strip() in ("", r"\N"))
 
 
 def as_name(cell: Any) -> str:
@@ -342,7 +342,8 @@ def _durations(cell: Any, column: StageColumn) -> list[float]:
 
 
 #: What a column can mean, by its name: in words, and how its cells are read.
-MEANINGS: dict[str, tuple[str, Callable[[Any, StageColumn], Any]]] = {
+Meanings = Mapping[str, tuple[str, Callable[[Any, StageColumn], Any]]]
+_MEANINGS: Meanings = {
     "job": ("the run that the stage belongs to", lambda cell, _: as_name(cell)),
     "name": ("name of the recurring job", lambda cell, _: as_name(cell)),
     "stage": ("the stage, unique within its job", lambda cell, _: as_name(cell)),
@@ -359,9 +360,18 @@ _TIMES = ("durations", "duration_mean", "duration_sd", "arrival")
 
 
 def find_columns(
-    table: StageTable, called: Mapping[str, str], unit: str | None
+    table: StageTable,
+    columns: str | None,
+    unit: str | None,
+    meanings: Meanings,
+    times: Sequence[str],
+    recognised: Mapping[str, str],
 ) -> tuple[dict[str, StageColumn], list[str]]:
-    """The columns of a table by their meaning, and the names of those that mean nothing."""
+    """The columns of a table by their meaning, and the names of those that mean nothing.
+
+    Names in lower case that are `recognised` mean what others of the table's own names say.
+    """
+    called = _parsed_names(columns, meanings)
     if unit and unit not in UNITS:
         raise ConfigError(f"no unit {unit!r}; {suggestion(unit, UNITS)}")
     names = [name for name, _ in table.columns]
@@ -377,49 +387,58 @@ def find_columns(
     given = {name: meaning for meaning, name in called.items()}
     for name, cells in table.columns:
         word = name.strip().lower()
+        word = recognised.get(word, word)
         base, _, end = word.rpartition("_")
         own_unit = end if "_" in word and end in UNITS else None
-        means = given.get(name, base if own_unit and base in _TIMES else word)
-        if means not in MEANINGS or (means in called and name not in given):
+        means = given.get(name, base if own_unit and base in times else word)
+        if means not in meanings or (means in called and name not in given):
             ignored.append(name)
             continue
-        words, parse = MEANINGS[means]
+        words, parse = meanings[means]
         if means in found:
             raise FormatError(
                 f"{table.path}: the columns {found[means].name!r} and {name!r} both give "
                 f"{means} ({words}); remove one of them"
             )
         found[means] = StageColumn(table, name, cells, own_unit or unit, parse)
-        needs_unit |= own_unit is None and means in _TIMES
+        needs_unit |= own_unit is None and means in times
     if unit and not needs_unit:
         raise ConfigError(
             f"--unit {unit} has no effect: the names of all columns of times in {table.path} "
             "end in their units; leave it out"
         )
+    return found, ignored
+
+
+def check_columns(table: StageTable, missing: Sequence[str]) -> None:
+    """Refuse a table in which columns are missing."""
+    if missing:
+        names = ", ".join(name for name, _ in table.columns)
+        raise FormatError(
+            f"{table.path}: no column {', '.join(missing)}; the table has {names or 'no columns'}. "
+            "Rename its columns, or name them by --columns, e.g. --columns user=run_by"
+        )
+
+
+def _check_stages(table: StageTable, found: Mapping[str, StageColumn]) -> None:
     missing = [meaning for meaning in ("job", "stage") if meaning not in found]
     if "durations" not in found:
         missing += [] if "duration_mean" in found else ["durations (or duration_mean)"]
         missing += [] if "tasks" in found else ["tasks"]
     if "duration_sd" in found and "duration_mean" not in found:
         missing.append("duration_mean (of duration_sd)")
-    if missing:
-        raise FormatError(
-            f"{table.path}: no column {', '.join(missing)}; the table has "
-            f"{', '.join(names) or 'no columns'}. Rename its columns, or name them "
-            "by --columns, e.g. --columns job=run_id,durations=times"
-        )
-    return found, ignored
+    check_columns(table, missing)
 
 
-def parsed_names(text: str | None) -> dict[str, str]:
+def _parsed_names(text: str | None, meanings: Meanings) -> dict[str, str]:
     """The names of columns by meaning, from a text such as "job=run_id,name=query"."""
     called: dict[str, str] = {}
     for part in (text or "").split(",") if text else []:
         meaning, _, name = (word.strip() for word in part.partition("="))
         if not name:
-            raise ConfigError(f"--columns {text}: expected MEANING=COLUMN, e.g. job=run_id")
-        if meaning not in MEANINGS:
-            raise ConfigError(f"--columns {text}: {suggestion(meaning, MEANINGS)}")
+            raise ConfigError(f"--columns {text}: expected MEANING=COLUMN, e.g. user=run_by")
+        if meaning not in meanings:
+            raise ConfigError(f"--columns {text}: {suggestion(meaning, meanings)}")
         if meaning in called or name in called.values():
             twice = meaning if meaning in called else name
             raise ConfigError(f"--columns {text}: {twice} is there twice; give each of them once")
@@ -466,7 +485,8 @@ def read_stages(
     if path.exists() and not path.is_file():
         raise FormatError(f"{path}: expected a file with a table of stages")
     table = open_table(path)
-    found, ignored = find_columns(table, parsed_names(columns), unit)
+    found, ignored = find_columns(table, columns, unit, _MEANINGS, _TIMES, {})
+    _check_stages(table, found)
     if recorded and "arrival" not in found:
         raise FormatError(f"{path}: no column arrival, which --recorded needs")
     bad = BadRows(max_bad_share)

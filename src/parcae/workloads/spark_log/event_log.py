@@ -38,8 +38,8 @@ from parcae.workloads.spark_log.naming import (
     queries_without_plan,
 )
 from parcae.workloads.spark_log.profile import filled
-from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
-from parcae.workloads.workload import CORES_PER_TASK, SESSIONS, WORK_FACTOR, Workload
+from parcae.workloads.spark_log.sessions import find_sessions
+from parcae.workloads.workload import CORES_PER_TASK, WORK_FACTOR, Workload
 
 #: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
@@ -434,16 +434,10 @@ class LoggedRuns:
             **self.reading.provenance(),
             **provenance_of(self.orders.values()),
         }
-        number_sessions(self.runs)
+        of_sessions, alone = find_sessions(self.runs)
+        provenance |= of_sessions
         if self.cores_per_task > 1:
             provenance[CORES_PER_TASK] = str(self.cores_per_task)
-        alone = []
-        if num_sessions := sessions_at_once(self.runs):
-            provenance[SESSIONS] = str(num_sessions)
-            alone.append(
-                "Queries wait for each other (sessions at once: "
-                f"{num_sessions}); --arrivals sessions keeps that."
-            )
         if are_one_at_a_time(self.runs):
             count = counted(len(self.runs), "run")
             provenance[MEASURED_ALONE] = f"{count}, hardly two at the same time"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time
-from parcae.workloads.workload import are_breaks
+from parcae.workloads.workload import SESSIONS, are_breaks
 
 #: A log is one of sessions if at least this share of its runs belongs to some.
 _SHARE = 0.9
@@ -36,6 +36,16 @@ def number_sessions(runs: Sequence[JobRun]) -> None:
                 number += is_first
                 run.session = number
                 run.pause_ms = -1 if is_first else pause_ms
+
+
+def find_sessions(runs: Sequence[JobRun]) -> tuple[dict[str, str], list[str]]:
+    """Number the sessions of runs; entries of a workload's provenance, and notes."""
+    number_sessions(runs)
+    count = sessions_at_once(runs)
+    if not count:
+        return {}, []
+    words = f"Queries wait for each other (sessions at once: {count})"
+    return {SESSIONS: str(count)}, [f"{words}; --arrivals sessions keeps that."]
 
 
 def _loops(runs: list[JobRun]) -> list[list[JobRun]]:
