@@ -71,17 +71,29 @@ def _compared(*names: str, **changes: object) -> Study:
         (0.91, 1.01, 1.0, 0.81, Verdict.OTHER),
         (0.89, 1.01, 1.0, 0.81, Verdict.OPEN),
         (0.91, 0.99, 1.0, 0.81, Verdict.SAME),
+        # A measure that the paper prints is the same within a tenth.
+        (0.91, 1.01, None, 1.0, Verdict.SAME),
+        (0.89, 1.01, None, 1.0, Verdict.OPEN),
+        (0.91, 1.01, None, 2.0, Verdict.OTHER),
+        (0.91, 1.01, None, 0.5, Verdict.OTHER),
+        (math.nan, math.nan, None, 0.95, Verdict.OPEN),
     ],
 )
 def test_the_interval_decides(
-    low: float, high: float, most: float, paper: float | None, verdict: Verdict
+    low: float, high: float, most: float | None, paper: float | None, verdict: Verdict
 ) -> None:
-    finding = Finding("a below b", Estimate(0.95, low, high), most, paper)
+    finding = Finding("a below b", Estimate(0.95, low, high), most, paper, "Table 9")
     assert finding.verdict is verdict
-    assert Finding.from_json(finding.to_json()).verdict is verdict
+    assert Finding.from_json(finding.to_json()).row() == finding.row()
     assert finding.row()[-1].startswith(str(verdict))
-    is_slight = "(0.810): less than half of that difference" in finding.row()[-1]
-    assert is_slight == (verdict is Verdict.OTHER and paper is not None)
+    is_slight = "less than half of that difference" in finding.row()[-1]
+    assert is_slight == (verdict is Verdict.OTHER and paper is not None and most is not None)
+
+
+def test_the_papers_value_is_beside_ours() -> None:
+    cells = Finding("a below b", Estimate(0.9, 0.8, 1.0), 1.0, 0.8, "Figure 9a").row()
+    assert cells[1:5] == ["Figure 9a", "0.8", "0.9 [0.8, 1]", "1.125 [1.000, 1.250]"]
+    assert Finding("a below b", Estimate(0.9, 0.8, 0.99)).row()[4] == "–"
 
 
 def test_the_interval_over_trainings_is_students_t_on_the_logarithm() -> None:
@@ -93,16 +105,16 @@ def test_the_interval_over_trainings_is_students_t_on_the_logarithm() -> None:
     # exp(ln 0.9 -+ 12.706 x 0.01 / sqrt(2)), for ln 0.9 -+ 0.01 / sqrt(2).
     apart = 0.01 / math.sqrt(2)
     two = over(0.9 * math.exp(apart), 0.9 * math.exp(-apart))
-    assert two.ratio.mean == pytest.approx(0.9)
-    assert two.ratio.low == pytest.approx(0.9 * math.exp(-12.7062 * apart), rel=1e-5)
+    assert two.here.mean == pytest.approx(0.9)
+    assert two.here.low == pytest.approx(0.9 * math.exp(-12.7062 * apart), rel=1e-5)
     assert (two.claim, two.most, two.verdict) == ("a below b", 1.1, Verdict.SAME)
     assert over(1.2, 1.21, 1.22).verdict is Verdict.OTHER
     assert over(*[0.6, 1.5] * 4).verdict is Verdict.OPEN
-    assert all(over(*ratios).ratio.is_unknown for ratios in ((0.8,), (0.8, math.nan), (0.8, 0.0)))
+    assert all(over(*ratios).here.is_unknown for ratios in ((0.8,), (0.8, math.nan), (0.8, 0.0)))
     # On the same jobs, what the single intervals are about does not average out.
     alike = [Finding("a below b", Estimate(ratio, 0.72, 0.95), 1.1) for ratio in (0.79, 0.81)]
-    same = over_trainings(alike, are_on_same_jobs=True).ratio
-    apart_ratio = over_trainings(alike).ratio
+    same = over_trainings(alike, are_on_same_jobs=True).here
+    apart_ratio = over_trainings(alike).here
     reach = (math.log(0.95 / 0.79) + math.log(0.95 / 0.81)) / 2
     assert math.log(same.high / same.mean) == pytest.approx(
         math.hypot(math.log(apart_ratio.high / apart_ratio.mean), reach)
@@ -134,9 +146,9 @@ def test_ratios_are_to_the_best_of_several_or_to_a_policy_of_another_part() -> N
 
 
 def test_a_study_pairs_the_runs_and_judges_its_claims(tmp_path: Path) -> None:
-    claims = (Claim("fair", "fifo", words="fair is better"),)
-    published = {"": {"fifo": (4.0,), "fair": (2.0,)}}
-    study = _compared("fifo", "fair", claims=claims, runs=(4, 40), published=published)
+    printed = (Claim("fifo", paper=4.0), Claim("fair", paper=2.0), Claim("absent", "fair"))
+    claims = (Claim("fair", "fifo"), *printed)
+    study = _compared("fifo", "fair", claims=claims, runs=(4, 40))
     result = run_study(study, _request(tmp_path))
     scenario = Scenario(toy_workload(), _CLUSTER, "batch", 3)
     by_hand = [
@@ -149,10 +161,14 @@ def test_a_study_pairs_the_runs_and_judges_its_claims(tmp_path: Path) -> None:
     fair = result.numbers["parts"][""]["fair"]
     assert fair[JCT]["runs"] == by_hand
     assert result.rows[0][2] == "1.000 [1.000, 1.000]"
-    assert [row[-1] for row in result.rows] == ["4", "2"]
+    # Measures are held against the paper's only on its jobs, and what was not run not at all.
     (finding,) = result.findings
-    assert (finding.claim, finding.paper) == ("fair is better", 0.5)
-    assert finding.ratio.to_json() == fair["average_jct_s / fifo"]
+    assert (finding.claim, finding.paper) == ("fair below fifo", 0.5)
+    assert finding.here.to_json() == fair["average_jct_s / fifo"]
+    jobs = replace(toy_workload(), provenance={"measured": "Spark 2.2, by the Decima authors"})
+    own = run_study(study, replace(_request(tmp_path), workload=jobs))
+    assert [one.paper for one in own.findings] == [0.5, 4.0, 2.0]
+    assert own.findings[2].ratio.mean == pytest.approx(np.mean(by_hand) / 2.0)
     json.dumps(result.numbers, allow_nan=False)
 
 
@@ -255,12 +271,12 @@ def test_each_training_has_a_folder_and_the_verdict_is_over_all_of_them(
     result, files = reproduce_often(_STUDY, request, 3, "parcae reproduce")
     assert seeds == [5, 6, 7]
     assert [row[-1] for row in result.rows] == [Verdict.SAME, Verdict.OPEN, Verdict.OPEN]
-    assert [row[3] for row in result.rows] == [
+    assert [row[4] for row in result.rows] == [
         "0.800, 0.800, 0.800",
         "0.900, 0.900, 1.050",
         "–, –, –",
     ]
-    assert [row[2] for row in result.rows] == ["0.800 [0.800, 0.800]", "0.947 [0.760, 1.182]", "–"]
+    assert [row[3] for row in result.rows] == ["0.8 [0.8, 0.8]", "0.9475 [0.7595, 1.182]", "–"]
     text = files.table.read_text()
     assert "made-up-seed-7/made-up.md" in text
     assert "trained for 1 minutes by recipe fast" in text
@@ -269,7 +285,7 @@ def test_each_training_has_a_folder_and_the_verdict_is_over_all_of_them(
     assert card["settings"]["trainings"] == 3
     assert len(card["numbers"]["seed 7"]) == 3
     single = (tmp_path / "made-up-seed-6" / "made-up.md").read_text()
-    assert "| a below b | 0.800 [0.700, 0.900] | 1 | as in the paper |" in single
+    assert "| a below b |  | – | 0.8 [0.7, 0.9] | – | as in the paper |" in single
 
 
 def test_runs_that_are_there_are_not_repeated_unless_their_settings_are_others(
@@ -317,7 +333,7 @@ def test_verdicts_about_one_log_are_widened_and_another_log_is_refused(
     result, _ = reproduce_often(_STUDY, request, 2)
     assert any("all runs are pieces of some.swf" in note for note in result.notes)
     # Both trainings have the same ratio: what is left is the interval within them.
-    assert result.rows[0][2] == "0.800 [0.700, 0.900]"
+    assert result.rows[0][3] == "0.8 [0.7, 0.9]"
     log.write_text("; another log\n")
     with pytest.raises(ConfigError, match=r"other settings \(log_sha256\)"):
         reproduce_often(_STUDY, request, 2)

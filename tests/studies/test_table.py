@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from parcae.papers.contenders import (
     Stage,
     rigid_policies,
 )
+from parcae.papers.figures import SEARCH
 from parcae.papers.runner import Study, reproduce
 from parcae.papers.table import STUDIES, find_study, paper_setting
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -90,6 +93,10 @@ def test_a_row_is_well_formed_and_its_policies_are_known(tmp_path: Path, study: 
     assert study.given in ("", "replaces", "agents", "fitting")
     assert study.runs[0] <= study.runs[1]
     request = replace(_request(tmp_path, study), log=_log(tmp_path) if study.needs_log else None)
+    if study.has_classes:
+        jobs = tuple(job.at(1_000 * row) for row, job in enumerate(_JOBS.jobs))
+        trace = RecordedTrace(Workload("alibaba", jobs), request.config, "trace:0.8")
+        request = replace(request, recorded=trace)
     parts = study.parts(request)
     keys = {key for part in parts for key in part.trainings}
     labels = {label for part in parts for label in part.policies}
@@ -109,14 +116,13 @@ def test_a_row_is_well_formed_and_its_policies_are_known(tmp_path: Path, study: 
         for training in part.trainings.values():
             assert isinstance(training, RigidTraining) == study.is_rigid
             assert set(getattr(training, "over", ())) <= keys
-    # Claims and the paper's values are about policies and parts of the study.
+    # Claims are about policies, parts and measures of the study, and say where the paper has them.
     for claim in study.claims:
-        assert {claim.first, claim.second} <= labels
+        assert {claim.first, claim.second} <= labels | {"", SEARCH}
         assert claim.where in {"", "each", "last", *(part.name for part in parts)}
-    for where, values in study.published.items():
-        assert where in {"", *(part.name for part in parts)}
-        assert values.keys() <= labels
-        assert {len(row) for row in values.values()} == {len(study.published_keys)}
+        assert any(fnmatch(claim.key, one.key) for one in study.measures)
+        assert re.match("(Figure|Table) [0-9I]+", claim.source or study.source)
+        assert claim.second or claim.paper
 
 
 #: Studies that are run here, with what must be in the first cells of a row. The others are run with
@@ -269,8 +275,10 @@ def test_an_option_that_a_study_does_not_use_is_refused_and_the_error_names_the_
 def test_the_command_prints_the_table_and_the_paths(tmp_path: Path) -> None:
     done = CliRunner().invoke(_app(), ["decima-fig16", "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "28.3" in done.output
-    assert "20.3" in done.output
+    found = json.loads((tmp_path / "decima-fig16.json").read_text())["findings"]
+    assert [one["paper"] for one in found] == pytest.approx([28.3, 20.3])
+    assert {one["verdict"] for one in found} == {"as in the paper"}
+    assert "Figure 16, Appendix A" in done.output
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"decima-fig16.{kind}" for kind in ("json", "md", "png")
     ]
@@ -293,6 +301,8 @@ def test_the_command_takes_the_cluster_and_the_size_of_the_runs(tmp_path: Path) 
     assert found["settings"]["config"]["num_executors"] == 3
     assert found["settings"]["config"]["moving_delay_ms"] == 7
     assert [row[0] for row in found["table"]["rows"]] == ["fifo", "sjf-cp", "fair", "fair:active"]
+    assert done.stdout.startswith("Not on the paper's jobs but on 'synthetic': the authors' TPC-H")
+    assert "hongzimao/decima-sim" in (tmp_path / "decima-fig3.md").read_text().splitlines()[2]
 
 
 def test_the_command_refuses_what_it_cannot_run(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from parcae.decima.graph.layout import DecimaSettings
 from parcae.decima.learning.recipes import parse_recipe
 from parcae.learning.config import override, recipe_settings
 from parcae.papers.contenders import FULL_MINUTES, RecordedTrace, Request
-from parcae.papers.runner import Study, reproduce, reproduce_often
+from parcae.papers.runner import FINDING_COLUMNS, Study, reproduce, reproduce_often
 from parcae.papers.table import STUDIES, TRACE_LOAD, find_study, paper_setting
 from parcae.rigid.a2c import learner as a2c
 from parcae.rigid.deeprm import learner as deeprm
@@ -211,7 +211,12 @@ def reproduce_study(
         else:
             result, files = reproduce(row, request, words)
     title = f"{study}: {result.study.title}"
+    if result.whose_jobs:
+        typer.echo(result.whose_jobs)
     print_rows(title, result.columns, result.rows, f"The paper: {row.paper}")
+    if result.findings:
+        found = [one.row() for one in result.findings]
+        print_rows(f"{study}: the paper and here", FINDING_COLUMNS, found)
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")
 
 

@@ -16,7 +16,7 @@ from parcae.evaluation.pictures import as_label, in_legend, new_picture, tidy, w
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate, with_distances
 from parcae.papers.contenders import GREEDY, Learned
-from parcae.papers.runner import Measure, PartOutcome, StudyRun
+from parcae.papers.runner import Measure, PartOutcome, StudyRun, mark_paper
 from parcae.simulation.metrics import (
     concurrency,
     executor_share,
@@ -40,6 +40,16 @@ def _seen(
     if is_ratio:
         return run.ratio(outcome, label, measure)
     return outcome.estimate(label, measure.key)
+
+
+def _printed(
+    run: StudyRun, outcome: PartOutcome, label: str, measure: Measure, is_ratio: bool
+) -> float:
+    """What the paper prints of what a picture shows; NaN where it prints nothing."""
+    value = run.printed(outcome, label, measure.key)
+    if is_ratio and np.isfinite(value):
+        value /= outcome.estimate(run.baseline(outcome, measure), measure.key).mean
+    return value
 
 
 def bars(run: StudyRun, path: Path, shown: int | None = 1) -> None:
@@ -80,8 +90,10 @@ def bars(run: StudyRun, path: Path, shown: int | None = 1) -> None:
             )
             axis.set_yticks(rows, [as_label(label) for label in labels], fontsize=8)
             axis.invert_yaxis()
+            papers = [_printed(run, outcome, label, one, is_ratio) for label in labels]
+            is_marked = mark_paper(axis, papers, rows)
             heading = f"{one.heading} / {run.baseline(outcome, one)}" if is_ratio else one.heading
-            tidy(axis, (heading, ""), outcome.part.name, has_legend=False)
+            tidy(axis, (heading, ""), outcome.part.name, has_legend=is_marked)
     write_picture(figure, path)
 
 
@@ -107,6 +119,9 @@ def lines(run: StudyRun, path: Path, x: str = "load", is_ratio: bool = False) ->
                 label=in_legend(label),
                 capsize=2,
             )
+        places = [(outcome, label) for outcome in outcomes for label in outcome.values]
+        papers = [_printed(run, *place, measure, is_ratio) for place in places]
+        mark_paper(axis, [outcome.part.x for outcome, _ in places], papers)
         other = ""
         if is_ratio:
             axis.axhline(1.0, **_EQUAL)
@@ -134,13 +149,18 @@ def dots(run: StudyRun, path: Path) -> None:
     write_picture(figure, path)
 
 
-def cdf(run: StudyRun, path: Path) -> None:
+def cdf(run: StudyRun, path: Path, scale: str = "linear") -> None:
     """The distribution over the runs of the first measure."""
     measure = run.measures[0]
     figure = new_picture(7.0, 4.0)
     axis = figure.subplots()
     for row, (label, one) in enumerate(run.outcomes[0].values.items()):
         axis.ecdf(one[measure.key], color=policy_color(row), label=in_legend(label))
+    labels = list(run.outcomes[0].values)
+    means = [_printed(run, run.outcomes[0], label, measure, is_ratio=False) for label in labels]
+    # Means have no height: half of the runs is in the middle.
+    mark_paper(axis, means, [0.5] * len(means), [*map(policy_color, range(len(means)))])
+    axis.set_xscale(scale)
     axis.set_ylim(0, 1.02)
     tidy(axis, (measure.heading, "share of the runs"))
     write_picture(figure, path)

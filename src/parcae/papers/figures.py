@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -87,9 +87,6 @@ from parcae.workloads.synthetic import (
     synthetic_jobs,
 )
 from parcae.workloads.workload import ArrivalProcess, JobSequence, RandomStreams, Workload
-
-if TYPE_CHECKING:
-    pass
 
 FloatArray = npt.NDArray[np.float64]
 #: Numbers by default and with --full.

@@ -86,21 +86,42 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence of a paper that says that one quantity is smaller than another."""
+    """What a paper found or printed, beside what came out here.
+
+    Args:
+        claim: a sentence.
+        here: the value that came out: a measure, or a ratio of two policies' measures.
+        most: the paper found the value to be below this. None: it prints a measure, of which a
+            tenth more or less is the same.
+        paper: the value that it prints, None where it prints none.
+        source: where in the paper.
+    """
 
     claim: str
-    ratio: Estimate
-    most: float = 1.0
+    here: Estimate
+    most: float | None = 1.0
     paper: float | None = None
+    source: str = ""
+
+    @property
+    def ratio(self) -> Estimate:
+        """The value here / the paper's; unknown where it prints none."""
+        if not self.paper:
+            return UNKNOWN
+        return Estimate(*(x / self.paper for x in (self.here.mean, self.here.low, self.here.high)))
 
     @property
     def verdict(self) -> Verdict:
-        """What the interval of the ratio says; OPEN where the interval is unknown."""
-        if self.ratio.high < self.most:
-            return Verdict.SAME
-        if self.ratio.low >= self.most or self._is_slight:
-            return Verdict.OTHER
-        return Verdict.OPEN
+        """What the interval says; OPEN where it is unknown."""
+        low, high = self.here.low, self.here.high
+        if self.most is None:
+            low, high = self.ratio.low, self.ratio.high
+            is_same = low >= 1 - _SAME and high <= 1 + _SAME
+            is_other = high < 1 - _SAME or low > 1 + _SAME
+        else:
+            is_same = high < self.most
+            is_other = low >= self.most or self._is_slight
+        return Verdict.SAME if is_same else Verdict.OTHER if is_other else Verdict.OPEN
 
     @property
     def _is_slight(self) -> bool:
@@ -108,38 +129,44 @@ class Finding:
 
         It then is not what the paper found, whatever its sign.
         """
-        if self.paper is None:
+        if self.paper is None or self.most is None:
             return False
         half = math.sqrt(self.most * self.paper)
-        return half < self.ratio.low < self.most <= self.ratio.high
+        return half < self.here.low < self.most <= self.here.high
 
     def row(self) -> list[str]:
-        """The cells of a table's row: claim, ratio, limit and verdict."""
+        """The cells of a table's row, below `FINDING_COLUMNS`."""
         verdict = str(self.verdict)
         if self._is_slight:
-            verdict += f" ({self.paper:.3f}): less than half of that difference"
-        return [self.claim, with_interval(self.ratio), f"{self.most:g}", verdict]
+            verdict += ": less than half of that difference"
+        paper = UNKNOWN_TEXT if self.paper is None else f"{self.paper:.4g}"
+        here = with_interval(self.here, "{:.4g}".format)
+        return [self.claim, self.source, paper, here, with_interval(self.ratio), verdict]
 
     def to_json(self) -> dict[str, Any]:
         """The finding as plain JSON."""
         return {
             "claim": self.claim,
-            "ratio": self.ratio.to_json(),
-            "most": self.most,
+            "source": self.source,
             "paper": self.paper,
+            "here": self.here.to_json(),
+            "here / paper": self.ratio.to_json(),
+            "most": self.most,
             "verdict": str(self.verdict),
         }
 
     @staticmethod
     def from_json(card: Mapping[str, Any]) -> Finding:
         """The finding that `to_json` wrote."""
-        values = (card["ratio"]["mean"], *card["ratio"]["ci95"])
-        ratio = Estimate(*(math.nan if value is None else value for value in values))
-        return Finding(card["claim"], ratio, card["most"], card["paper"])
+        values = (card["here"]["mean"], *card["here"]["ci95"])
+        here = Estimate(*(math.nan if value is None else value for value in values))
+        return Finding(card["claim"], here, card["most"], card["paper"], card["source"])
 
 
+#: A printed measure is the same within this share of it.
+_SAME = 0.1
 #: The columns of `Finding.row`.
-FINDING_COLUMNS = ("the paper's finding", "ratio here", "holds below", "verdict")
+FINDING_COLUMNS = ("the paper's finding", "where", "the paper", "here", "here / paper", "verdict")
 
 
 @dataclass(frozen=True)
@@ -187,22 +214,34 @@ CLUSTER = (
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper found: a measure is smaller under the first policy than under the second.
+    """What a paper found, a measure is smaller under the first policy than under the second; or a
+    measure of a policy that it prints.
 
     Args:
-        first, second: labels of policies.
+        first, second: labels of policies; no second one: the measure of the first is printed.
         where: the part: its name, "each" or "last"; "": the first one that has the label.
-        words: the claim; "": that the first is below the second.
-        most: the ratio that it must be below.
+        most: what the ratio (None: 1), or the measure (None: it is to be the paper's), must be
+            below.
         key: the measure.
+        paper: the ratio, or the measure, that the paper prints; None: it follows from the measures
+            that it prints of both policies, if it does.
+        source: where the paper says so; "": where the study's other claims are.
     """
 
     first: str
-    second: str
+    second: str = ""
     where: str = ""
-    words: str = ""
-    most: float = 1.0
+    most: float | None = None
     key: str = JCT
+    paper: float | None = None
+    source: str = ""
+
+    def sentence(self, headings: Mapping[str, str]) -> str:
+        """The claim in words, with the headings of measures."""
+        most = "" if self.most is None else f"{self.most:g}"
+        limit = " x ".join(filter(None, (most, self.second)))
+        measure = "" if self.key == JCT and limit else f"{headings.get(self.key, self.key)}: "
+        return f"{measure}{self.first}" + (f" below {limit}" if limit else "")
 
 
 @dataclass
@@ -277,6 +316,36 @@ class StudyRun:
         """The seeds of the evaluation."""
         first = self.request.first_seed
         return range(first, first + self.request.runs(self.study.runs))
+
+    def places(self, claim: Claim) -> Sequence[PartOutcome]:
+        """The outcomes that a claim is about."""
+        if claim.where == "last":
+            return self.outcomes[-1:]
+        has = [one for one in self.outcomes if one.has(claim.first, claim.key)]
+        if not claim.where:
+            return has[:1]
+        return [one for one in has if claim.where in ("each", one.part.name)]
+
+    def can_hold(self, claim: Claim) -> bool:
+        """Whether a claim can be held against the results: a measure only on the paper's jobs."""
+        is_ratio = bool(claim.second) or claim.most is not None
+        return is_ratio or not whose_jobs(self.study, self.request)
+
+    def printed(self, outcome: PartOutcome, label: str, key: str, in_picture: bool = True) -> float:
+        """A policy's measure as the paper prints it; NaN where it does not.
+
+        In a picture, a printed ratio counts, too: times the other policy's mean here.
+        """
+        for claim in self.study.claims:
+            places = self.places(claim) if (claim.first, claim.key) == (label, key) else ()
+            if claim.paper is None or not any(one is outcome for one in places):
+                continue
+            other = self.values(claim.second, key, outcome)
+            if in_picture and other is not None:
+                return claim.paper * float(other.mean())
+            if not claim.second and (self.can_hold(claim) or not in_picture):
+                return claim.paper
+        return math.nan
 
     def learned(self, part: Part) -> dict[str, Learned]:
         """The policies of a part that were learned, by label."""
@@ -407,8 +476,7 @@ class Study:
         draw: writes the picture.
         runs: number of runs of each part, by default and with --full.
         measures: the columns of the table.
-        claims: what the paper found, to be held against the results.
-        published: by part (or "" for all) and label, the paper's values of `published_keys`.
+        claims: what the paper found and printed, to be held against the results.
         notes: what one must know to read the table.
         play: measures the parts, if the study has a way of its own.
         per_run: further measures of each run, by label, from the traces of all policies.
@@ -432,8 +500,6 @@ class Study:
     runs: tuple[int, int] = (20, 100)
     measures: tuple[Measure, ...] = CLUSTER
     claims: tuple[Claim, ...] = ()
-    published: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
-    published_keys: tuple[str, ...] = (JCT,)
     notes: tuple[str, ...] = ()
     play: Callable[[StudyRun], list[PartOutcome]] = compare_parts
     per_run: PerRun | None = None
@@ -447,9 +513,10 @@ class Study:
     recipe: str = "fast"
     minutes: float = QUICK_MINUTES
 
-    def values_of_paper(self, part: str, label: str) -> tuple[float, ...]:
-        """The paper's values of a policy in a part; empty if it has none."""
-        return self.published.get(part, self.published.get("", {})).get(label, ())
+    @property
+    def source(self) -> str:
+        """Where the paper says what it says: the last words in parentheses."""
+        return self.paper.rpartition("(")[2].rstrip(")")
 
 
 @dataclass(frozen=True)
@@ -466,6 +533,7 @@ class StudyResult:
     seconds: float = 0.0
     command: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    whose_jobs: str = ""
 
 
 def run_study(study: Study, request: Request) -> StudyResult:
@@ -491,6 +559,32 @@ def run_study(study: Study, request: Request) -> StudyResult:
         partial(study.draw, run),
         _findings(run),
     )
+
+
+#: A word of the provenance of the profiles that Decima's authors measured.
+_AUTHORS = "Decima authors"
+
+
+def whose_jobs(study: Study, request: Request) -> str:
+    """Where a study does not run on the paper's jobs: that it does not, and where to get them."""
+    workload = request.workload
+    words = []
+    if study.needs_log:
+        words.append("Not on the paper's log, which is not published.")
+    elif workload is None or study.is_rigid or "workload" in study.ignores:
+        pass
+    elif _AUTHORS not in workload.provenance.get("measured", ""):
+        words.append(
+            f"Not on the paper's jobs but on {workload.name!r}: the authors' TPC-H profiles are in "
+            "hongzimao/decima-sim (spark_env/tpch); `parcae workload import tpch-profiles` reads "
+            "them, --workload takes them."
+        )
+    if study.has_classes and request.recorded is None:
+        words.append(
+            "Not on the paper's trace: it is cluster-trace-v2018 of alibaba/clusterdata; --trace "
+            "takes its batch_task.csv."
+        )
+    return " ".join(words)
 
 
 def _asked_for(request: Request, part: Part, parts: Sequence[Part]) -> list[str]:
@@ -531,7 +625,7 @@ def _table(run: StudyRun) -> list[list[str]]:
         if one.over is not None:
             other = " or ".join(one.over) or run.baseline(run.outcomes[0], one)
             head.append(f"{'ratio' if one.has_value else one.heading} to {other}")
-    table = [[*head, "the paper"]]
+    table = [head]
     for outcome in run.outcomes:
         name = outcome.part.name
         for label in outcome.values:
@@ -541,37 +635,34 @@ def _table(run: StudyRun) -> list[list[str]]:
                     row.append(one.cell(outcome.estimate(label, one.key)))
                 if one.over is not None:
                     row.append(with_interval(run.ratio(outcome, label, one)))
-            paper = run.study.values_of_paper(name, label)
-            table.append([*row, " / ".join(f"{value:g}" for value in paper)])
+            table.append(row)
     # A study of one setting does not name it.
     first = 0 if any(outcome.part.name for outcome in run.outcomes) else 1
-    last = None if run.study.published else -1
-    return [row[first:last] for row in table]
+    return [row[first:] for row in table]
 
 
 def _findings(run: StudyRun) -> list[Finding]:
-    """The paper's claims, held against the results."""
+    """The paper's claims about policies that were run, held against the results."""
     found = []
-    study = run.study
-    for claim in study.claims:
-        places: Sequence[PartOutcome | None] = [None]
-        if claim.where == "last":
-            places = run.outcomes[-1:]
-        elif claim.where:
-            places = [one for one in run.outcomes if claim.where in ("each", one.part.name)]
-        labels = (claim.first, claim.second)
-        for place in places:
-            name = "" if place is None else place.part.name
-            above, below = (run.values(label, claim.key, place) for label in labels)
-            ratio = UNKNOWN if above is None or below is None else ratio_of(above, below)
-            papers = [study.values_of_paper(name, label) for label in labels]
-            paper = None
-            if all(papers) and claim.key in study.published_keys:
-                column = study.published_keys.index(claim.key)
-                paper = papers[0][column] / papers[1][column]
-            words = claim.words or f"{claim.first} below {claim.second}"
-            words = f"{name}: {words}" if name else words
-            found.append(Finding(words, ratio, claim.most, paper))
+    headings = {one.key: one.heading for one in run.measures}
+    for claim in filter(run.can_hold, run.study.claims):
+        for place in run.places(claim):
+            above = run.values(claim.first, claim.key, place)
+            below = run.values(claim.second, claim.key, place)
+            if above is None or (claim.second and below is None):
+                continue
+            own = place.estimate(claim.first, claim.key)
+            here = own if below is None else ratio_of(above, below)
+            first, second = (
+                run.printed(place, label, claim.key, in_picture=False)
+                for label in (claim.first, claim.second)
+            )
+            paper = _plain(first / second) if claim.paper is None else claim.paper
+            name = f"{place.part.name}: " if claim.where and place.part.name else ""
+            words = name + claim.sentence(headings)
+            source = claim.source or run.study.source
+            most = claim.most or (1.0 if claim.second else None)
+            found.append(Finding(words, here, most, paper, source))
     return found
 
 
@@ -677,6 +768,7 @@ def page(result: StudyResult, picture: str) -> str:
     findings = [finding.row() for finding in result.findings]
     parts = [
         f"# {study.name}: {study.title}",
+        result.whose_jobs,
         f"The paper: {study.paper}",
         markdown_table(result.columns, result.rows),
         markdown_table(FINDING_COLUMNS, findings) if findings else "",
@@ -699,6 +791,7 @@ def write_study(result: StudyResult, folder: Path) -> StudyFiles:
         "study": study.name,
         "title": study.title,
         "paper": study.paper,
+        "whose_jobs": result.whose_jobs,
         "table": {"columns": result.columns, "rows": result.rows},
         "findings": [finding.to_json() for finding in result.findings],
         "numbers": result.numbers,
@@ -726,7 +819,13 @@ def reproduce(study: Study, request: Request, command: str = "") -> tuple[StudyR
     began = time.perf_counter()
     result = run_study(study, replace(request, output=request.output / f"{study.name}-policies"))
     seconds = time.perf_counter() - began
-    result = replace(result, seconds=seconds, command=command, settings=settings_of(request))
+    result = replace(
+        result,
+        seconds=seconds,
+        command=command,
+        settings=settings_of(request),
+        whose_jobs=whose_jobs(study, request),
+    )
     return result, write_study(result, request.output)
 
 
@@ -766,6 +865,7 @@ def reproduce_often(
         seconds=sum(card["seconds"] for card in cards.values()),
         command=command,
         settings={**settings_of(request), "trainings": num_trainings},
+        whose_jobs=whose_jobs(study, request),
     )
     return result, write_study(result, request.output)
 
@@ -795,15 +895,15 @@ def _card(study: Study, request: Request, seed: int, command: str) -> dict[str, 
 
 def over_trainings(findings: Sequence[Finding], *, are_on_same_jobs: bool = False) -> Finding:
     """One finding over several trainings, with the interval over them. Returns the finding with the
-    geometric mean of the ratios; the interval is Student's t on their logarithms. With one
-    training, or a ratio that is unknown, the interval is unknown.
+    geometric mean of the values; the interval is Student's t on their logarithms. With one
+    training, or a value that is unknown, the interval is unknown.
     """
     first = findings[0]
-    ratios = np.array([[one.ratio.low, one.ratio.mean, one.ratio.high] for one in findings])
+    ratios = np.array([[one.here.low, one.here.mean, one.here.high] for one in findings])
     means = ratios[:, 1]
-    # A ratio that is NaN or not above 0 has no logarithm.
+    # A value that is NaN or not above 0 has no logarithm.
     if not (np.isfinite(means).all() and (means > 0).all()):
-        return replace(first, ratio=UNKNOWN)
+        return replace(first, here=UNKNOWN)
     overall = mean_estimate(np.log(means), "t")
     bounds = np.array([overall.low, overall.high])
     if are_on_same_jobs:
@@ -812,7 +912,7 @@ def over_trainings(findings: Sequence[Finding], *, are_on_same_jobs: bool = Fals
             low, mean, high = np.log(np.maximum(0.0, ratios)).T
         reach = np.array([(mean - low).mean(), (high - mean).mean()])
         bounds = overall.mean + np.array([-1, 1]) * np.hypot(bounds - overall.mean, reach)
-    return replace(first, ratio=Estimate(*np.exp([overall.mean, *bounds]).tolist()))
+    return replace(first, here=Estimate(*np.exp([overall.mean, *bounds]).tolist()))
 
 
 def _summary(study: Study, cards: Mapping[int, Mapping[str, Any]]) -> StudyResult:
@@ -825,9 +925,9 @@ def _summary(study: Study, cards: Mapping[int, Mapping[str, Any]]) -> StudyResul
     overall = [over_trainings(each, are_on_same_jobs=log is not None) for each in by_claim]
     rows = []
     for one, each in zip(overall, by_claim, strict=True):
-        claim, ratio, most, verdict = one.row()
-        ratios = (with_interval(replace(found.ratio, low=math.nan)) for found in each)
-        rows.append([claim, most, ratio, ", ".join(ratios), verdict])
+        *cells, ratio, verdict = one.row()
+        values = (with_interval(replace(found.here, low=math.nan)) for found in each)
+        rows.append([*cells, ", ".join(values), ratio, verdict])
     of_runs = "which each have other evaluation runs"
     if log is not None:
         of_runs = (
@@ -837,11 +937,11 @@ def _summary(study: Study, cards: Mapping[int, Mapping[str, Any]]) -> StudyResul
     pages = (f"[seed {seed}]({study.name}-seed-{seed}/{study.name}.md)" for seed in cards)
     return StudyResult(
         replace(study, title=f"{study.title}, in {len(cards)} trainings"),
-        ("the paper's finding", "holds below", "all trainings", "each training", "verdict"),
+        (*FINDING_COLUMNS[:4], "in each training", *FINDING_COLUMNS[4:]),
         rows,
         {f"seed {seed}": card["findings"] for seed, card in cards.items()},
         [
-            "all trainings: geometric mean of the ratios, with a 95% interval over the trainings "
+            "here: geometric mean of the values, with a 95% interval over the trainings "
             f"(Student's t on the logarithm), {of_runs}. The verdict is about this interval",
             "in each, all policies together were trained for "
             f"{settings['training_budget_s'] / 60:g} minutes by recipe {settings['recipe']}. "
@@ -855,15 +955,17 @@ def _summary(study: Study, cards: Mapping[int, Mapping[str, Any]]) -> StudyResul
 def _draw_trainings(
     by_claim: Sequence[Sequence[Finding]], overall: Sequence[Finding], path: Path
 ) -> None:
-    """Draw every finding's ratio / its limit: a small dot for each training, and all of them."""
+    """Draw every finding / its limit (else the paper's value): a small dot for each training, all
+    of them, and what the paper prints.
+    """
     figure = new_picture(9.0, 1.2 + 0.5 * len(overall))
     axis = figure.subplots()
+    limits = np.array([one.most or one.paper or 1.0 for one in overall])
     dots = np.array(
-        [(one.ratio.mean / one.most, row) for row, each in enumerate(by_claim) for one in each]
+        [(one.here.mean / limits[row], row) for row, each in enumerate(by_claim) for one in each]
     )
     axis.plot(*dots.T, ".", color=policy_color(0), label="one training")
-    limits = np.array([one.most for one in overall])
-    means, *reach = with_distances([one.ratio for one in overall])
+    means, *reach = with_distances([one.here for one in overall])
     axis.errorbar(
         means / limits,
         np.arange(len(overall)) + 0.25,
@@ -872,8 +974,21 @@ def _draw_trainings(
         color=policy_color(1),
         label="all trainings, 95% interval",
     )
+    papers = np.array([math.nan if one.paper is None else one.paper for one in overall])
+    mark_paper(axis, (papers / limits).tolist(), range(len(overall)))
     axis.set_yticks(range(len(overall)), [one.claim for one in overall], fontsize=8)
     axis.set_ylim(len(overall) - 0.5, -0.5)
     axis.axvline(1.0, color="#1d232a", linewidth=1, linestyle="--")
-    tidy(axis, ("ratio / the limit below which the finding holds", ""))
+    tidy(axis, ("value / the limit below which the finding holds, or the paper's value", ""))
     write_picture(figure, path)
+
+
+def mark_paper(
+    axis: Any, x: Sequence[float], y: Sequence[float], colors: str | Sequence[str] = "#1d232a"
+) -> bool:
+    """Draw the points that the paper prints (the others are NaN). Returns whether there are any."""
+    is_any = bool((np.isfinite(x) & np.isfinite(y)).any())
+    if is_any:
+        style = {"marker": "D", "facecolors": "none", "zorder": 5, "label": "the paper"}
+        axis.scatter(x, y, edgecolors=colors, **style)
+    return is_any
