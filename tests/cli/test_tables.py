@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from parcae.cli.tables import description_tables, print_catalog, print_rows
+from parcae.cli.tables import print_catalog, print_rows
+from parcae.evaluation.described import description_tables
 from parcae.workloads.describe import describe_workload
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload

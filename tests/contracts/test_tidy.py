@@ -29,6 +29,7 @@ _CALLED_FROM_OUTSIDE = {
     "one_stage",  # a DAG as one stage of all its work (Duan and Wu)
     "encode_images",
     "StableBaselinesEnv",
+    "_repr_html_",  # notebooks
     # Tables of a run or a comparison.
     "to_frame",
     "recurring_frame",

@@ -10,15 +10,18 @@ import polars as pl
 
 from parcae.api.checks import check_cluster, check_jobs
 from parcae.base.extensions import naming_extras
-from parcae.base.texts import s_from_ms
+from parcae.base.texts import s_from_ms, seconds_text
 from parcae.cluster.trace import Trace
-from parcae.evaluation.gantt import cluster_chart, write_gantt
+from parcae.evaluation.comparison import text_table
+from parcae.evaluation.gantt import cluster_chart, gantt_picture, write_gantt
 from parcae.evaluation.per_job import decisions_frame, jobs_frame, tasks_frame
 from parcae.evaluation.policies import resolve_policies
+from parcae.evaluation.shown import as_html
 from parcae.policies.own import AnyPolicy, PolicyLike, policy_object
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import RunSummary, missed_and_tardiness, summarize
 from parcae.simulation.simulator import simulate as play
+from parcae.workloads.import_report import counted
 from parcae.workloads.workload import JobSequence, check_seed
 
 
@@ -35,6 +38,27 @@ class Run:
     jobs: JobSequence
     cluster: SimulationConfig
     trace: Trace
+
+    def __repr__(self) -> str:
+        jobs, units = len(self.trace.job_names), counted(self.trace.num_executors, self.trace.unit)
+        average = seconds_text(self.average_jct_s)
+        return f"<Run {self.policy}: {counted(jobs, 'job')}, {units}, average JCT {average} s>"
+
+    def _repr_html_(self) -> str:
+        """The figures of the run, and its Gantt chart if its tasks are recorded, for notebooks."""
+        figures = {
+            "average JCT (s)": seconds_text(self.average_jct_s),
+            "p95 JCT (s)": seconds_text(self.p95_jct_s),
+            "makespan (s)": seconds_text(self.makespan_s),
+            "utilization": f"{self.utilization:.1%}",
+        }
+        if self.deadlines:
+            figures["missed deadlines"] = f"{self.deadlines['missed_deadline_share']:.1%}"
+        title = f"{self.policy}: {counted(len(self.trace.job_names), 'job')}"
+        table = text_table(title, list(figures), [list(figures.values())])
+        if self.trace.tasks is None:
+            return as_html(table)
+        return as_html(table, lambda: gantt_picture([cluster_chart(self.trace)]))
 
     @cached_property
     def summary(self) -> RunSummary:

@@ -18,67 +18,13 @@ from rich.text import Text
 from parcae.base.texts import printable, s_from_ms, seconds_text
 from parcae.evaluation.comparison import text_table
 from parcae.evaluation.log_check import ReplayedLog
-from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
-from parcae.workloads.workload import WORK_FACTOR
 
-#: Number of jobs that the description of a workload lists by name.
+#: Number of queries that are listed.
 _LARGEST = 15
-#: Number of parallelism levels and depths that it lists.
-_SHOWN = 12
-#: What workloads from logs keep of the logs' own cluster, in the order of its rows.
-_LOGGED = {
-    CAN_GAIN: "can an order gain?",
-    CORES_IN_LOGS: "cores in the logs",
-    ARRIVALS_IN_LOGS: "arrivals in the logs",
-    WORK_FACTOR: "all work in the logs / work of the jobs",
-}
 #: Terminal width, in characters, that is larger than any table needs.
 _UNBOUNDED = 10_000
 #: What a column of a table has beside its texts: a space on either side, and a line.
 _FRAME = 3
-
-
-def description_tables(described: dict[str, Any]) -> Iterator[Table]:
-    """The tables of `parcae workload describe`."""
-    counts = (described["num_jobs"], described["num_stages"], described["num_tasks"])
-    by_wave = described["samples_by_wave"].items()
-    provenance = dict(described["provenance"])
-    # First what decides whether the rest is worth reading.
-    logged = [(label, provenance.pop(key)) for key, label in _LOGGED.items() if key in provenance]
-    facts = (
-        *logged,
-        ("fingerprint", described["fingerprint"]),
-        ("jobs, stages, tasks", ", ".join(f"{count:,}" for count in counts)),
-        ("total work", f"{seconds_text(described['total_work_s'])} s of one executor"),
-        # The share that Decima's paper gives for its workload (section 7.2).
-        ("work in the top 23% of jobs", f"{described['share_of_work_in_top_23_percent']:.0%}"),
-        ("parallelism measured", _first(map(str, described["parallelism_levels"]))),
-        ("duration samples", ", ".join(f"{count:,} {wave}" for wave, count in by_wave)),
-        ("spread of runs", described["runs_in_words"]),
-        ("faults in the logs", described["faults_in_words"]),
-        ("DAG depth: jobs", _first(f"{d}: {n}" for d, n in described["depth"].items())),
-        *provenance.items(),
-    )
-    table = Table(title=f"Workload {escape(described['name'])}", show_header=False)
-    for label, value in facts:
-        table.add_row(escape(label), escape(str(value)))
-    yield table
-    keys = ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job")
-    measures = ("mean", "median", "p95", "max")
-    rows = [[key, *(seconds_text(described[key][one]) for one in measures)] for key in keys]
-    yield text_table("Spread", ("per job", "mean", "median", "p95", "largest"), rows)
-    # Jobs with the most work first.
-    largest = sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]
-    rows = [
-        [
-            row["name"],
-            *(str(row[key]) for key in ("stages", "tasks", "depth")),
-            *(seconds_text(row[key]) for key in ("work_s", "critical_path_s", "average_width")),
-        ]
-        for row in largest
-    ]
-    headings = ("job", "stages", "tasks", "depth", "work s", "critical path s", "width")
-    yield text_table("Largest jobs", headings, rows)
 
 
 def check_tables(checked: Sequence[ReplayedLog]) -> Iterator[Table]:
@@ -125,12 +71,6 @@ def check_tables(checked: Sequence[ReplayedLog]) -> Iterator[Table]:
 
 def _ratios(one: ReplayedLog) -> tuple[float, ...]:
     return one.ratio, one.drawn, one.constant, one.without_driver
-
-
-def _first(texts: Iterable[str]) -> str:
-    """The first of the texts in one line, with dots if there are more."""
-    texts = list(texts)
-    return ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
 
 
 def print_catalog(

@@ -25,7 +25,8 @@ from parcae.cli.options import (
     ClusterOptions,
 )
 from parcae.cli.progress import counting, print_reading
-from parcae.cli.tables import check_tables, description_tables, print_fitted
+from parcae.cli.tables import check_tables, print_fitted
+from parcae.evaluation.described import description_tables
 from parcae.evaluation.log_check import check_log, replay_note
 from parcae.workloads import demands
 from parcae.workloads.archive import load_workload, write_workload

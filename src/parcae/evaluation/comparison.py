@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import polars as pl
 from rich.markup import escape
@@ -32,7 +32,11 @@ from rich.table import Table
 from parcae.base.errors import ConfigError
 from parcae.base.files import interruptions_wait, write_text
 from parcae.evaluation.page import Section
+from parcae.evaluation.shown import as_html, interval_picture
 from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Called with (runs done, all runs).
 Progress = Callable[[int, int], None]
@@ -257,6 +261,23 @@ class Comparison:
     runs: pl.DataFrame
     jobs: pl.DataFrame
     shown: Any = None
+
+    def __repr__(self) -> str:
+        best = self.best()
+        names = ", ".join(result.name for result in self.policies)
+        return f"<Comparison {names}: {self.title()}; best: {best and best.name}>"
+
+    def _repr_html_(self) -> str:
+        """The table of policies and a picture of their ratios, for notebooks."""
+        return as_html(comparison_table(self), self._picture)
+
+    def _picture(self) -> Figure:
+        """The policies' ratios to the first; of one policy alone, its mean."""
+        names = [result.name for result in self.policies]
+        if len(names) == 1:
+            return interval_picture(self.world.measure, names, [self.main(self.policies[0])])
+        label = f"{self.world.measure} / that under {names[0]}, with 95% interval"
+        return interval_picture(label, names, [one.ratio_to_first for one in self.policies], 1.0)
 
     def main(self, result: PolicyResult) -> Estimate:
         """A policy's mean of the measure by which policies are ranked."""

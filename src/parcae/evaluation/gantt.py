@@ -35,6 +35,7 @@ from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRun
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
     from plotly.graph_objects import Figure
 
 
@@ -325,7 +326,12 @@ def write_gantt(
     ending = chart_format(path)
     if ending == "html":
         _write_page(charts, path)
-        return
+    else:
+        write_picture(gantt_picture(charts, legend), path, title, ending)
+
+
+def gantt_picture(charts: Sequence[Chart], legend: Sequence[str] = ()) -> MatplotlibFigure:
+    """Charts as one picture."""
     # Imported where a picture is drawn: matplotlib belongs to the extra "report".
     from matplotlib.patches import Patch
 
@@ -358,7 +364,7 @@ def write_gantt(
             fontsize=7,
             frameon=False,
         )
-    write_picture(figure, path, title, ending)
+    return figure
 
 
 def _write_page(charts: Sequence[Chart], path: Path) -> None:

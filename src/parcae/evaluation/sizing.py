@@ -40,6 +40,7 @@ from parcae.evaluation.page import write_page
 from parcae.evaluation.pictures import in_legend, new_picture, save_picture, tidy, write_picture
 from parcae.evaluation.policies import check_seeds
 from parcae.evaluation.sections import FULL, lost_work_warning, measured_alone_warning
+from parcae.evaluation.shown import as_html
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -431,6 +432,15 @@ class Sizing:
     results: tuple[SizeResult, ...]
     load: dict[int, float]
     elastic: tuple[SizeResult, ...] = ()
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(dict.fromkeys(result.size for result in self.every))
+        policies = ", ".join(self.policies)
+        return f"<Sizing {self.question.workload.name}: {policies} at {sizes} cores>"
+
+    def _repr_html_(self) -> str:
+        """The table of sizes and a picture of times and costs, for notebooks."""
+        return as_html(sizing_table(self), lambda: _picture(self))
 
     @property
     def policies(self) -> list[str]:

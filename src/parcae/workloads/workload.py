@@ -18,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError, WorkloadError, no_cluster
+from parcae.base.extensions import load
 from parcae.base.texts import MS_PER_HOUR, UNITS_MS
 from parcae.workloads.durations import LARGEST_ARRIVAL_MS
+from parcae.workloads.import_report import counted
 from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, bare_name
 from parcae.workloads.spread import RunTable
 from parcae.workloads.tables import JobTable, as_deadlines, listed
@@ -86,6 +88,15 @@ class Workload:
                     "not all zero"
                 )
             object.__setattr__(self, "weights", weights)
+
+    def __repr__(self) -> str:
+        counts = f"{self.num_stages:,} stages, {self.num_tasks:,} tasks"
+        return f"<Workload {self.name}: {counted(len(self.jobs), 'job')}, {counts}>"
+
+    def _repr_html_(self) -> str:
+        """The facts of the workload and a picture of its jobs, for notebooks."""
+        # Named, as tables and pictures belong to a layer above.
+        return str(load("parcae.evaluation.described:workload_html", "page")(self))
 
     @property
     def num_stages(self) -> int:
