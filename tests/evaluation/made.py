@@ -1,9 +1,11 @@
-"""Comparisons of runs that are written by hand."""
+"""Comparisons of runs that are written by hand, and a log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -16,6 +18,7 @@ from parcae.simulation.metrics import RunSummary, summarize
 from parcae.workloads.workload import Workload
 from tests.conftest import job
 from tests.metrics.hand_made import sequence, trace
+from tests.workloads import spark_log_builder as built
 
 CONFIG = SimulationConfig(num_executors=2)
 WORLD = ClusterWorld(Workload("<tpch>", (job("a", (1, 1, ())),)), CONFIG, "batch", 2)
@@ -96,3 +99,30 @@ def comparison_of(
         pl.DataFrame(rows, {"seed": pl.Int64, **RUNS}),
         jobs_of(*found, first_seed=first_seed),
     )
+
+
+def _query(
+    number: int, name: str, arrival: int, start: int, tasks: int, task_ms: int
+) -> list[dict[str, Any]]:
+    """A query that waits for the core; its person is the first letter of its name."""
+    info = built.stage_info(number, tasks)
+    end = start + tasks * task_ms
+    begin = built.job_start(
+        number, arrival, [info], spark_job_description=name, spark_parcae_user=name[0]
+    )
+    done = built.stage_completed(info, arrival, end)
+    last = {**built.job_end(number), "Completion Time": end}
+    return [begin, *built.ran(info, start, end)[:-1], done, last]
+
+
+def write_waiting_log(path: Path) -> Path:
+    """Write a log: thirty times a short query waits for a long one of 10 s, in the order FIFO on
+    one core.
+    """
+    events = [built.application_start("app"), built.executor(cores=1)]
+    for turn in range(30):
+        at = 20_000 * turn
+        events += _query(2 * turn, "long", at, at, 10, 1_000)
+        events += _query(2 * turn + 1, "short", at + 50, at + 10_000, 1, 100)
+    path.write_bytes(built.to_bytes(events))
+    return path

@@ -5,40 +5,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from parcae.evaluation.forecast import size_error
 from parcae.workloads.spark_log.event_log import read_runs
 from tests.cli.running import ran, refused
-from tests.workloads import spark_log_builder as built
-
-
-def _query(
-    number: int, name: str, arrival: int, start: int, tasks: int, task_ms: int
-) -> list[dict[str, Any]]:
-    """A query that waits for the core; its person is the first letter of its name."""
-    info = built.stage_info(number, tasks)
-    end = start + tasks * task_ms
-    begin = built.job_start(
-        number, arrival, [info], spark_job_description=name, spark_parcae_user=name[0]
-    )
-    done = built.stage_completed(info, arrival, end)
-    last = {**built.job_end(number), "Completion Time": end}
-    return [begin, *built.ran(info, start, end)[:-1], done, last]
+from tests.evaluation.made import write_waiting_log
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Thirty times a short query waits for a long one of 10 s, in the order FIFO on one core."""
-    events = [built.application_start("app"), built.executor(cores=1)]
-    for turn in range(30):
-        at = 20_000 * turn
-        events += _query(2 * turn, "long", at, at, 10, 1_000)
-        events += _query(2 * turn + 1, "short", at + 50, at + 10_000, 1, 100)
-    (tmp_path / "log").write_bytes(built.to_bytes(events))
-    return tmp_path / "log"
+    return write_waiting_log(tmp_path / "log")
 
 
 def test_a_forecast_says_what_is_saved_and_who_pays(log: Path) -> None:

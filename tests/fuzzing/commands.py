@@ -28,6 +28,7 @@ _BASES = {
     "compare": "toy --jobs 3 --cores 4 --seeds 2 --processes 1 --policies fifo,fair",
     "compare-logs": "log log",
     "forecast": "log",
+    "explain": "srpt log",
     "consolidate": "log",
     "learn": "log -o learned --budget 0.01 --jobs 2 --seeds 2",
     "reproduce": "no-such-study",

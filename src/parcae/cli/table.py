@@ -18,6 +18,7 @@ COMMANDS = {
     "compare": ("parcae.cli.compare:compare", "Compare policies on the same seeds."),
     "compare-logs": ("parcae.cli.compare_logs:compare_logs", "Compare event logs by job."),
     "forecast": ("parcae.cli.forecast:forecast", "What a policy would have saved in a log."),
+    "explain": ("parcae.cli.explain:explain", "Why a policy changes queries of a log."),
     "consolidate": (
         "parcae.cli.consolidate:consolidate",
         "What one shared Spark would be in place of applications.",

@@ -238,7 +238,8 @@ def replayed_workload(runs: Sequence[JobRun]) -> Workload:
         ]
         driver = driver_time([(run, run.stages)], keep_startup=True)
         arrival_ms = run.submission_ms - start_ms
-        jobs.append(JobSpec(run.name, tuple(stages), arrival_ms, pool=run.pool, driver_time=driver))
+        job = JobSpec(run.name, tuple(stages), arrival_ms, pool=run.pool, driver_time=driver)
+        jobs.append(replace(job, user=run.user))
     return Workload("log", tuple(jobs))
 
 

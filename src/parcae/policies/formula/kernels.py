@@ -164,8 +164,8 @@ def evaluate(program):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _describe(view, program, job):  # type: ignore[no-untyped-def]
-    """Write the features of a job."""
+def describe(view, program, job):  # type: ignore[no-untyped-def]
+    """Write the features of a job to `program.values`."""
     now = view.now
     values = program.values
     values[Feature.REM] = remaining_ms(view, job)
@@ -212,7 +212,7 @@ def plan_by_program(view, orders, program):  # type: ignore[no-untyped-def]
         _count_running(view, program.running)
     for position in range(view.now.num_active[0]):
         job = view.active[position]
-        _describe(view, program, job)
+        describe(view, program, job)
         orders.jobs.tier[job] = evaluate(program)
     is_timed = program.is_timed and view.now.num_active[0] > 1
     if is_timed or (program.has_users and has_two_users(view)):

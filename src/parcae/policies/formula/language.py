@@ -77,6 +77,19 @@ class Expression:
             for word, number in zip(words, self.numbers, strict=True)
         )
 
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        """What the formula puts together last, such as the arguments of its max; but for numbers
+        and names.
+        """
+        node = ast.parse(self.text, mode="eval").body
+        parts = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
+        return tuple(
+            parse_formula(ast.unparse(part))
+            for part in parts
+            if isinstance(part, ast.expr) and not isinstance(part, ast.Constant | ast.Name)
+        )
+
     def uses(self, *features: Feature) -> bool:
         """Whether one of the features occurs."""
         return any(-1 - feature in self.steps for feature in features)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.cluster.observation import Observation
 from parcae.cluster.state import allocate_virtual
 from parcae.policies.compiled import CompiledPlanner, PlaysRuns
-from parcae.policies.formula.kernels import Feature, Program
-from parcae.policies.formula.language import MOST_VALUES, Expression
+from parcae.policies.formula.kernels import Feature, Program, describe, evaluate
+from parcae.policies.formula.language import FEATURES, MOST_VALUES, Expression
 from parcae.simulation.kernels.playing import Simulation, Simulations
 
 #: Features that take more passes over the stages of a job.
@@ -60,6 +61,26 @@ class FormulaPolicy(CompiledPlanner):
             np.zeros(MOST_VALUES + 1),
             np.zeros(num_jobs),
         )
+
+    def terms_of(self, observation: Observation, job: int) -> list[tuple[str, float, str]]:
+        """By what the latest plan, that of this observation, ordered a job: features, parts of the
+        formula and its value, each as (text, value, unit).
+        """
+        program = self._tables(observation)
+        describe(observation, program, job)
+        terms = [
+            (feature.name.lower(), float(program.values[feature]), FEATURES[feature][0])
+            for feature in Feature
+            if self.expression.uses(feature)
+        ]
+        for name, part in [
+            *((part.text, part) for part in self.expression.parts),
+            ("value", self.expression),
+        ]:
+            steps, numbers = np.array(part.steps, np.int64), np.array(part.numbers)
+            value = evaluate(program._replace(steps=steps, numbers=numbers))
+            terms.append((name, float(value), ""))
+        return terms
 
     def play_many(self, simulations: Simulations, first: int, last: int) -> None:
         """Simulate the runs `first` to `last - 1` of many, with accounts if it uses them."""

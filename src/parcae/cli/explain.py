@@ -1,0 +1,82 @@
+"""`parcae explain`: the queries of a log that a policy changes most, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from parcae.base.options import argument, option
+from parcae.base.texts import printable, s_from_ms, seconds_text
+from parcae.cli.commands import command
+from parcae.cli.options import JSON, CheckedEventOptions
+from parcae.cli.progress import counting
+from parcae.cli.tables import print_rows
+from parcae.evaluation.explain import Asked, Explanation
+from parcae.evaluation.explain import explain as explain_log
+from parcae.evaluation.gantt import write_gantt
+from parcae.workloads.spark_log.event_log import read_runs
+
+
+@command()
+def explain(
+    wanted: CheckedEventOptions,
+    asked: Asked,
+    policy: str = argument("The policy, such as srpt or a formula.", "POLICY", "policy"),
+    log: str = argument(
+        "Event log of Spark: a file, rolling folder, zip, or folder.", "LOG", "read"
+    ),
+    plot: Path | None = option(
+        None,
+        "Draw when these queries ran and waited (*.html, *.png, *.svg or *.pdf).",
+        check="chart",
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Explain the queries that a policy changes most: when they waited, for whom, and why.
+
+    Example: parcae explain srpt eventlog.zstd --against fair --plot why.svg
+    """
+    with counting("reading") as show:
+        logged = read_runs([log], **dict(wanted), progress=show)
+    found = explain_log(logged, policy, asked)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _print(found)
+    if plot is not None and found.queries:
+        charts, names = found.charts()
+        write_gantt(charts, plot, legend=names)
+        typer.echo(f"picture: {plot}", err=as_json)
+
+
+def _print(found: Explanation) -> None:
+    today_s, policy_s = map(seconds_text, found.means_s)
+    title = f"{found.num_jobs:,} queries: mean {today_s} s under {found.against}, {policy_s} s "
+    title += f"under {found.policy}"
+    if not found.queries:
+        typer.echo(printable(f"{title}; no query's time changes"))
+        return
+    numbered = list(enumerate(found.queries, 1))
+    rows = [
+        [
+            f"{number}. {query.label(query.row)}",
+            query.user,
+            seconds_text(s_from_ms(query.arrival_ms)),
+            *(
+                seconds_text(s_from_ms(time_ms))
+                for one in (query.today, query.changed)
+                for time_ms in (one.jct_ms, one.waited_ms)
+            ),
+        ]
+        for number, query in numbered
+    ]
+    headings = ["query", "user", "arrives (s)", f"{found.against} (s)", "waits (s)"]
+    headings += [f"{found.policy} (s)", "waits (s)"]
+    caption = "waits: a task could have started and had no core"
+    print_rows(title, headings, rows, caption)
+    rows = [[f"{number}.", one.when, one.for_whom, one.why] for number, one in numbered]
+    headings = ["query", "waits longest", "who has the cores meanwhile", f"{found.policy}'s order"]
+    caption = "where the query takes longer; of two queries the policy serves the least first"
+    print_rows("When, for whom, and why", headings, rows, caption)
