@@ -127,6 +127,7 @@ def test_executors_that_do_not_come_go_to_others() -> None:
         "one": "0 of 0, a start takes 5.0 s; others do not come",
         "two": "2 of 4, a start takes 5.0 s",
     }
+    assert cluster["lending"] == "saves 0% of the applications' time"
 
 
 def test_how_long_executors_take_to_start_is_learned() -> None:

@@ -204,6 +204,35 @@ def test_a_rule_that_waits_for_room_and_executors_that_stay() -> None:
         assert (told["a"], told["b"]) == (2 if moment else told["a"], 0)
 
 
+def test_lending_that_loses_time_stops_for_a_while() -> None:
+    rule = Lending(4)
+    minute = 60_000.0
+
+    def lends(begin: float, end: float) -> set[bool]:
+        """Whether `a` has more than its split, at the end of each minute."""
+        found = set()
+        for clock_ms in (1_000.0 * s for s in range(int(60 * begin), int(60 * end))):
+            a = Demand(rule.told.get("a", 2), 4, 1e9, 3_000.0)
+            b = Demand(rule.told.get("b", 2), 0, 0.0, 3_000.0)
+            told = rule.share(clock_ms, {"a": a, "b": b})
+            if clock_ms % minute == minute - 1_000.0:
+                found.add(told["a"] > 2)
+        return found
+
+    assert lends(0, 2) == {True}
+    assert rule.gain.share > 0.4
+    # `a` has a little use of what it does not give back, and `b` none of its own.
+    second = 120
+    while rule.stopped_ms < 0:
+        lacks = {"a": Demand(4, 3, 1e9, 3_000.0), "b": Demand(0, 2, 1e9, 3_000.0)}
+        rule.share(1_000.0 * second, lacks)
+        second += 1
+    assert 300 < second < 600
+    again = rule.stopped_ms / minute
+    assert lends(second / 60, again) == {False}
+    assert lends(again, again + 2) == {True}
+
+
 def test_what_cannot_be() -> None:
     sequence = _drawn(1)
     with pytest.raises(ConfigError, match="3 executors cannot be split among 4 applications"):

@@ -322,6 +322,7 @@ class Board(Watcher):
                     "jobs": [],
                     "executors": None,
                     "shares": {},
+                    "lending": "",
                     "history": [],
                 }
             )
@@ -339,6 +340,7 @@ class Board(Watcher):
             "jobs": rows,
             "executors": sharing.executors if sharing is not None else None,
             "shares": sharing.in_words(mirror.clock_ms) if sharing is not None else {},
+            "lending": sharing.lending_in_words(mirror.clock_ms) if sharing is not None else "",
             "history": [
                 *self._history.get(name, ()),
                 (round(time.time(), 2), len(mirror.jobs), mirror.num_running),

@@ -118,6 +118,14 @@ class Sharing:
             words[name] = f"{here} of {told}, a start takes {seen.start_ms / MS_PER_S:.1f} s{late}"
         return words
 
+    def lending_in_words(self, clock_ms: int) -> str:
+        """What lending saves by its own estimate, or that it has stopped."""
+        wait_ms = self._rule.stopped_ms - clock_ms
+        if wait_ms > 0:
+            return f"lost time; none for {wait_ms / MS_PER_S:.0f} s"
+        share = self._rule.gain.share
+        return f"{'saves' if share >= 0 else 'loses'} {abs(share):.0%} of the applications' time"
+
     def completed(
         self, worded: Callable[[], OrdersMessage], mirror: Mirror, application: str
     ) -> Callable[[], OrdersMessage]:

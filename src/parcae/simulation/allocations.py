@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,6 +134,10 @@ class Queues:
                 self._marked[most].append(clock_ms + _WAIT_TO_KILL_MS)
 
 
+#: How long the estimate of what lending saves looks back. If it knows half of that, and lending
+#: loses more than this share of the applications' time, lending stops for as long.
+MEMORY_MS = 600_000.0
+_LOSES = 0.02
 #: So many of an application's last pauses are remembered; with so few, nothing is concluded.
 _PAUSES = 30
 _ENOUGH = 4
@@ -150,6 +155,43 @@ class Demand(NamedTuple):
     #: How long an executor of it takes to start.
     start_ms: float
     weight: float = 1.0
+    #: Of those that are held: how many cannot run tasks yet.
+    starting: int = 0
+
+
+@dataclass
+class Gain:
+    """What lending has saved of the applications' time, by its own estimate.
+
+    An application with tasks for n executors is taken to be as fast as its executors up to n. What
+    is long ago counts less: a share of 1/e after `MEMORY_MS`.
+    """
+
+    busy_ms: float = 0.0
+    saved_ms: float = 0.0
+    #: For how long it has been estimated.
+    known_ms: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """The share of the time under the static split that was saved; negative: lost."""
+        return self.saved_ms / self.busy_ms if self.busy_ms > 0 else 0.0
+
+    def add(
+        self, since_ms: float, demands: Mapping[str, Demand], entitled: Mapping[str, int]
+    ) -> None:
+        """Count the time since the last call, in which the demands held."""
+        kept = math.exp(-since_ms / MEMORY_MS)
+        self.busy_ms *= kept
+        self.saved_ms *= kept
+        self.known_ms += since_ms
+        for name, one in demands.items():
+            own = min(entitled[name], one.needed)
+            if own > 0:
+                speed = min(one.held - one.starting, one.needed) / own
+                # Work that takes this time takes so many times as long under the split.
+                self.busy_ms += speed * since_ms
+                self.saved_ms += (speed - 1.0) * since_ms
 
 
 @dataclass(eq=False)
@@ -161,7 +203,8 @@ class Lending:
     `pause` more starts, by the owner's own pauses. Before these are known, it is lent after it has
     been spare for `patience` starts, about what its loss would cost (the ski-rental rule). The
     owner calls it back as soon as its tasks can use it. Executors go at the ends of their tasks,
-    and nobody is told to have more while the cluster is full.
+    and nobody is told to have more while the cluster is full. Nothing is lent for a while after the
+    applications were slower, by `Gain`, than under the split.
 
     Args:
         num_executors: executors that fit into the cluster.
@@ -185,6 +228,9 @@ class Lending:
     _pauses_ms: dict[str, deque[float]] = field(default_factory=dict, init=False)
     _since_ms: dict[str, float] = field(default_factory=dict, init=False)
     _clock_ms: float = field(default=0.0, init=False)
+    gain: Gain = field(default_factory=Gain, init=False)
+    #: Until when nothing is lent.
+    stopped_ms: float = field(default=-math.inf, init=False)
 
     def share(
         self, clock_ms: float, demands: Mapping[str, Demand], going: int = 0
@@ -203,6 +249,11 @@ class Lending:
             received_ms = self._received_ms.get(name, 0.0) + since_ms * demand.held
             self._received_ms[name] = received_ms
         entitled = self._entitled(demands)
+        self.gain.add(since_ms, demands, entitled)
+        if self.gain.known_ms > MEMORY_MS / 2 and self.gain.share < -_LOSES:
+            self.stopped_ms = clock_ms + MEMORY_MS
+        if clock_ms < self.stopped_ms:
+            self.gain = Gain()
         while self._free() < 0:  # who is new brings executors with it
             most = max(self.goal, key=lambda name: self.goal[name] - entitled[name])
             self.goal[most] -= 1
@@ -242,7 +293,7 @@ class Lending:
 
     def _gains(self, name: str, demand: Demand) -> bool:
         """Whether one more executor is worth its start."""
-        has_use = self.goal[name] < demand.needed
+        has_use = self.goal[name] < demand.needed and self._clock_ms >= self.stopped_ms
         return has_use and self._drain_ms(name, demand) > self.worth * demand.start_ms
 
     def _to_spare(self, name: str, demand: Demand, entitled: Mapping[str, int]) -> int:
@@ -358,7 +409,7 @@ class Served:
 
     def _demand(self, one: Application, row: Seen) -> Demand:
         # Before an executor has started, the service knows nothing of its time, either.
-        return Demand(row.held, row.needed, row.work_ms, self.start_ms, one.weight)
+        return Demand(row.held, row.needed, row.work_ms, self.start_ms, one.weight, row.starting)
 
 
 #: By word of `--allocation`: what it means.
