@@ -221,7 +221,7 @@ def test_lending_that_loses_time_stops_for_a_while() -> None:
 
     assert lends(0, 2) == {True}
     assert rule.gain.share > 0.4
-    # `a` has a little use of what it does not give back, and `b` none of its own.
+    # `a` has a little use of what it does not give back, which `b` lacks.
     second = 120
     while rule.stopped_ms < 0:
         lacks = {"a": Demand(4, 3, 1e9, 3_000.0), "b": Demand(0, 2, 1e9, 3_000.0)}

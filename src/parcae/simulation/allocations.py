@@ -171,6 +171,8 @@ class Gain:
     saved_ms: float = 0.0
     #: For how long it has been estimated.
     known_ms: float = 0.0
+    #: The most executors that an application had: under the split they would have to start, too.
+    most: dict[str, int] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -186,9 +188,11 @@ class Gain:
         self.saved_ms *= kept
         self.known_ms += since_ms
         for name, one in demands.items():
-            own = min(entitled[name], one.needed)
+            up = one.held - one.starting
+            self.most[name] = max(up, self.most.get(name, 0))
+            own = min(entitled[name], one.needed, self.most[name])
             if own > 0:
-                speed = min(one.held - one.starting, one.needed) / own
+                speed = min(up, one.needed) / own
                 # Work that takes this time takes so many times as long under the split.
                 self.busy_ms += speed * since_ms
                 self.saved_ms += (speed - 1.0) * since_ms
@@ -238,7 +242,7 @@ class Lending:
         """How many executors each application is told to have from now on, while so many take room
         that are no application's any more.
         """
-        own = (self.goal, self.told, self._spare, self._received_ms)
+        own = (self.goal, self.told, self._spare, self._received_ms, self.gain.most)
         for kept in (*own, self._pauses_ms, self._since_ms):
             for name in kept.keys() - demands.keys():
                 del kept[name]
@@ -253,7 +257,7 @@ class Lending:
         if self.gain.known_ms > MEMORY_MS / 2 and self.gain.share < -_LOSES:
             self.stopped_ms = clock_ms + MEMORY_MS
         if clock_ms < self.stopped_ms:
-            self.gain = Gain()
+            self.gain = Gain(most=self.gain.most)
         while self._free() < 0:  # who is new brings executors with it
             most = max(self.goal, key=lambda name: self.goal[name] - entitled[name])
             self.goal[most] -= 1
