@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -16,12 +15,16 @@ import yaml
 
 from parcae.base.texts import __version__
 from parcae.service.serve import ServeSettings
+from tests.clusters.kubernetes import helm
 from tests.conftest import REPOSITORY
 
 _DEPLOY = REPOSITORY / "deploy"
 _CHART = _DEPLOY / "chart"
 _SECRET = "service.secret=0123456789abcdef"
-needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm on the PATH")
+_HELM = helm()
+needs_helm = pytest.mark.skipif(
+    _HELM is None, reason="needs helm (python -m tests.clusters.kubernetes builds it)"
+)
 
 
 def _roles() -> dict[str, list[dict[str, list[str]]]]:
@@ -132,7 +135,7 @@ def test_the_service_gets_options_that_it_has() -> None:
 def _rendered(*values: str) -> subprocess.CompletedProcess[str]:
     sets = [word for value in values for word in ("--set", value)]
     return subprocess.run(
-        ["helm", "template", "live", str(_CHART), *sets],
+        [str(_HELM), "template", "live", str(_CHART), *sets],
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,7 @@
 """A Kubernetes for tests: the real control plane, and a node that runs pods as processes.
 
-`python -m tests.clusters.kubernetes` builds the control plane from its sources with Go, once.
+`python -m tests.clusters.kubernetes` builds the control plane and Helm from their sources with Go,
+once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tests.clusters.run import APP, Run, command, running, settings
 from tests.conftest import REPOSITORY, wait_until
 
 _SOURCES = Path(__file__).with_name("controlplane")
+_HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 _START_S = 240.0
 _END_S = 120.0
 _CLONE_NEWNET = 0x40000000
@@ -48,13 +50,11 @@ def build() -> None:
     Raises:
         ConfigError: there is no Go, or it cannot fetch or build the sources.
     """
+    _build_helm()
     program = _program()
     if program.exists():
         return
-    if shutil.which("go") is None:
-        raise ConfigError(
-            "the control plane of Kubernetes needs Go (https://go.dev/dl) to be built"
-        )
+    _need_go()
     version = re.search(r"k8s.io/kubernetes (v\S+)", (_SOURCES / "go.mod").read_text())
     assert version
     print(f"builds Kubernetes {version[1]} (some 20 minutes of one core) as {program}", flush=True)
@@ -67,6 +67,33 @@ def build() -> None:
     if done.returncode:
         raise ConfigError("Go has not built the control plane: see above")
     part.replace(program)
+
+
+def _need_go() -> None:
+    if shutil.which("go") is None:
+        raise ConfigError(
+            "the control plane of Kubernetes and Helm need Go (https://go.dev/dl) to be built"
+        )
+
+
+def _own_helm() -> Path:
+    return user_caches() / "parcae" / f"helm-{_HELM.partition('@')[2]}" / "helm"
+
+
+def helm() -> str | None:
+    """The program `helm`: that of the PATH, or the one that is built here."""
+    own = _own_helm()
+    return shutil.which("helm") or (str(own) if own.exists() else None)
+
+
+def _build_helm() -> None:
+    if helm() is not None:
+        return
+    _need_go()
+    print(f"builds {_HELM} (some minutes of one core) as {_own_helm()}", flush=True)
+    variables = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(_own_helm().parent)}
+    if subprocess.run(["go", "install", _HELM], env=variables, check=False).returncode:
+        raise ConfigError("Go has not built Helm: see above")
 
 
 @dataclass(eq=False)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+import yaml
 from benchmarks.spark.replaying import running_service
 from typer.testing import CliRunner
 
@@ -16,9 +22,9 @@ from parcae.cli.main import app
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.workloads.recorded_run import JobOutcome
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
-from tests.clusters.kubernetes import Kubernetes, Namespace
-from tests.clusters.node import Api, Object
-from tests.clusters.run import COME_AND_GO, NAMES, ON, hold, is_short_first
+from tests.clusters.kubernetes import Kubernetes, Namespace, PodRun, helm
+from tests.clusters.node import ADDRESS, Api, Object, write_config
+from tests.clusters.run import APP, COME_AND_GO, NAMES, ON, hold, is_short_first, settings
 from tests.conftest import REPOSITORY, wait_until
 from tests.test_deploy import allowed
 
@@ -53,6 +59,103 @@ def test_cluster_mode_with_the_secret(namespace: Namespace, tmp_path: Path) -> N
         run.finish()
     place = "/opt/parcae/parcae-policy.json"
     assert f"parcae: on, srpt by {place}, which knows {len(NAMES)} jobs" in run.drivers()[0]
+    run.check("ann")
+    assert is_short_first(run.logged("ann", ""))
+
+
+@pytest.mark.skipif(helm() is None, reason="Helm is not built")
+def test_the_api_server_takes_the_chart_in_a_dry_run(namespace: Namespace) -> None:
+    words = ["--namespace", namespace.name, "--dry-run=server", "--kubeconfig"]
+    config = write_config(namespace.cluster.home, "admin")
+    values = ["service.secret=0123456789abcdef", "control.mode=observe"]
+    sets = [word for value in values for word in ("--set", value)]
+    chart = str(_DEPLOY / "chart")
+    done = subprocess.run(
+        [str(helm()), "install", "live", chart, *words, str(config), *sets],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "STATUS: pending-install" in done.stdout
+    for kind in ("Deployment", "Service", "Secret", "ConfigMap", "NetworkPolicy"):
+        assert f"kind: {kind}\n" in done.stdout
+    assert not namespace.cluster.admin.call("GET", namespace.path("services"))["items"]
+
+
+#: A checkout of kubeflow/spark-operator in which `make build-operator` has run.
+_OPERATOR = os.environ.get("SPARK_OPERATOR")
+
+
+@contextmanager
+def _operator(namespace: Namespace, checkout: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Kubeflow's operator as a process, which watches the namespace."""
+    crd = checkout / "config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml"
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    namespace.cluster.admin.call("POST", definitions, yaml.safe_load(crd.read_text()))
+    words = [f"--namespaces={namespace.name}", "--leader-election=false", "--enable-metrics=false"]
+    words += ["--enable-ui-service=false", "--kube-api-qps=50", "--kube-api-burst=50"]
+    variables = {
+        "KUBECONFIG": str(write_config(namespace.cluster.home, "admin")),
+        "KUBERNETES_SERVICE_HOST": ADDRESS,
+        "KUBERNETES_SERVICE_PORT": "443",
+        "SPARK_HOME": str(namespace.cluster.spark.path),
+        "SPARK_LOCAL_IP": ADDRESS,
+        "SPARK_USER": "ann",
+    }
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [checkout / "bin/spark-operator", "controller", "start", *words],
+            env={**os.environ, **variables},
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.skipif(
+    _OPERATOR is None, reason="needs SPARK_OPERATOR, a checkout with its bin/spark-operator"
+)
+def test_kubeflows_operator_runs_an_application(namespace: Namespace, tmp_path: Path) -> None:
+    _apply_secret(namespace)
+    folder = tmp_path / "nightly"
+    (folder / "events").mkdir(parents=True)
+    printed = CliRunner().invoke(app, ["spark", "kubernetes", "--as", "v1beta2"])
+    spec: Object = yaml.safe_load(printed.stdout)["spec"]
+    conf = {name: str(value) for name, value in settings(folder).items()}
+    spec["sparkConf"] |= conf | {"spark.pyspark.python": sys.executable}
+    spec["driver"] |= {"serviceAccount": "spark-driver", "cores": 1, "memory": "512m"}
+    spec |= {
+        "type": "Python",
+        "mode": "cluster",
+        "image": "any",
+        "mainApplicationFile": f"local://{APP}",
+        "arguments": [str(folder / "result")],
+        "sparkVersion": namespace.cluster.spark.version,
+        "executor": {"instances": 2, "cores": 2, "memory": "512m"},
+    }
+    version = "sparkoperator.k8s.io/v1beta2"
+    manifest = {"apiVersion": version, "kind": "SparkApplication", "spec": spec}
+    manifest["metadata"] = {"name": folder.name, "namespace": namespace.name}
+    (tmp_path / "manifest.yaml").write_text(yaml.safe_dump(manifest))
+    log = tmp_path / "operator.log"
+    with _operator(namespace, Path(str(_OPERATOR)), log) as process:
+        namespace.apply(json.dumps(manifest), namespace.cluster.admin)
+        run = PodRun(folder, process, True, namespace)
+        where = namespace.path("sparkapplications", folder.name, version)
+
+        def state() -> str:
+            status = namespace.cluster.admin.call("GET", where).get("status", {})
+            return str(status.get("applicationState", {}).get("state", ""))
+
+        ends = ("COMPLETED", "FAILED", "SUBMISSION_FAILED")
+        wait_until(lambda: state() in ends, 300.0)
+        assert state() == "COMPLETED", log.read_text()[-4000:]
+    assert ON in run.drivers()[0]
     run.check("ann")
     assert is_short_first(run.logged("ann", ""))
 
