@@ -99,17 +99,17 @@ def test_an_executor_is_lent_after_three_starts_and_called_back_at_once() -> Non
     _, one, two = _two(cores=4)
     one.state(2, job_of("long", (100, ())))
     two.state(2)
-    reply = one.events(14_000)
+    reply = one.events(23_000)  # a start of five seconds, and three for the room
     assert _given(reply) == 2
     assert isinstance(reply, OrdersMessage)
-    assert reply.wake_ms == 14_500  # it waits for more, so the rule is to be asked again
-    assert _given(one.events(15_000)) == 2  # the other one's executors are still there
+    assert reply.wake_ms == 23_500  # it waits for more, so the rule is to be asked again
+    assert _given(one.events(24_000)) == 2  # the other one's executors are still there
     assert _executors(two) == 1  # the last one stays for longer
-    two.events(15_500, cores=1)
-    two.events(18_500)
+    two.events(24_500, cores=1)
+    two.events(27_500)
     assert _executors(one) == 3
-    one.events(19_000, cores=3)
-    two.events(25_000, JobArrived(job=job_of("b", (9, ()))))
+    one.events(28_000, cores=3)
+    two.events(34_000, JobArrived(job=job_of("b", (9, ()))))
     assert _executors(one) == 2
 
 

@@ -250,7 +250,7 @@ class Service:
                 if application not in self.sessions:  # else a newer state replaces what is left
                     mirror.forget(application)
                     mirror.settle()
-                    self.sharing.forget(application, mirror.clock_ms)
+                    self.sharing.forget(application)
                     self.share_out(mirror, application)
                     self._pass_wake_on(mirror)
 

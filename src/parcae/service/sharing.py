@@ -29,8 +29,10 @@ _LAST = 8
 #: An executor that has not come after so many starts, or this time, is given up, for as long.
 _GIVEN_UP = 3.0
 _GIVEN_UP_MS = 30_000
-#: An executor takes its room for so long after its driver has let it go.
-_GONE_MS = 3_000
+#: An executor takes room for so long after its driver has let it go: processes end within a second,
+#: pods later. YARN, whose applications are named so, keeps a container's room by itself.
+_GONE_MS = 3_000.0
+_GONE_YARN_MS = 1_000.0
 #: While an application waits for more, the rule is asked again after this time without events.
 _AGAIN_MS = 500
 
@@ -68,8 +70,6 @@ class Sharing:
     #: How many executors every application should have, by the last `share_out`.
     executors: dict[str, int] = field(default_factory=dict, init=False)
     _seen: dict[str, _Executors] = field(default_factory=dict, init=False)
-    #: Executors that their drivers have let go: until when they take room, and how many.
-    _going: list[tuple[int, int]] = field(default_factory=list, init=False)
     #: When to ask again without an event, by the cluster's clock.
     _wake_ms: int | None = field(default=None, init=False)
 
@@ -95,18 +95,12 @@ class Sharing:
         came = cores // self.executor_cores - seen.cores // self.executor_cores
         seen.starts_ms += [clock_ms - asked_ms for asked_ms in seen.asked_ms[: max(0, came)]]
         del seen.asked_ms[: max(0, came)]
-        self._let_go(-came, clock_ms)
         seen.cores = cores
 
-    def forget(self, application: str, clock_ms: int) -> None:
+    def forget(self, application: str) -> None:
         """Remove an application that ended; its executors become free when they have gone."""
         self.executors.pop(application, None)
-        if seen := self._seen.pop(application, None):
-            self._let_go(seen.cores // self.executor_cores, clock_ms)
-
-    def _let_go(self, count: int, clock_ms: int) -> None:
-        if count > 0:
-            self._going.append((clock_ms + _GONE_MS, count))
+        self._seen.pop(application, None)
 
     def in_words(self, clock_ms: int) -> dict[str, str]:
         """By application, its executors, how many it should have, and what a start costs."""
@@ -144,9 +138,7 @@ class Sharing:
         It looks at all tasks of the cluster, so it is called once for a request.
         """
         demands = self._demands(mirror)
-        self._going = [one for one in self._going if one[0] > mirror.clock_ms]
-        going = sum(count for _, count in self._going)
-        told = self._rule.share(mirror.clock_ms, demands, going)
+        told = self._rule.share(mirror.clock_ms, demands)
         for name, seen in self._seen.items():
             missing = max(0, told.get(name, 0) - demands[name].held)
             del seen.asked_ms[missing:]
@@ -175,6 +167,7 @@ class Sharing:
                 needed,
                 float(work_ms[rows].sum()) / self.executor_cores,
                 seen.start_ms,
+                gone_ms=_GONE_YARN_MS if name.startswith("application_") else _GONE_MS,
             )
         return demands
 

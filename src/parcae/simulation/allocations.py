@@ -157,6 +157,13 @@ class Demand(NamedTuple):
     weight: float = 1.0
     #: Of those that are held: how many cannot run tasks yet.
     starting: int = 0
+    #: An executor takes its room for so long after its driver has let it go.
+    gone_ms: float = 1_000.0
+
+    @property
+    def move_ms(self) -> float:
+        """How long it takes to move one to the application, beyond the end of its task."""
+        return self.gone_ms + self.start_ms
 
 
 @dataclass
@@ -203,12 +210,12 @@ class Lending:
     """A split of the executors that lends what an application does not need.
 
     An application is entitled to its split. An executor is lent to one whose work would take its
-    own executors more than `worth` starts, as soon as its owner is expected to go on without it for
-    `pause` more starts, by the owner's own pauses. Before these are known, it is lent after it has
-    been spare for `patience` starts, about what its loss would cost (the ski-rental rule). The
-    owner calls it back as soon as its tasks can use it. Executors go at the ends of their tasks,
-    and nobody is told to have more while the cluster is full. Nothing is lent for a while after the
-    applications were slower, by `Gain`, than under the split.
+    own executors more than `worth` moves (`Demand.move_ms`), as soon as its owner is expected to go
+    on without it for `pause` more moves, by the owner's own pauses. Before these are known, it is
+    lent after it has been spare for `patience` moves, about what its loss would cost (the ski-
+    rental rule). The owner calls it back as soon as its tasks can use it. Executors go at the ends
+    of their tasks, and nobody is told to have more while the cluster is full. Nothing is lent for a
+    while after the applications were slower, by `Gain`, than under the split.
 
     Args:
         num_executors: executors that fit into the cluster.
@@ -232,16 +239,16 @@ class Lending:
     _pauses_ms: dict[str, deque[float]] = field(default_factory=dict, init=False)
     _since_ms: dict[str, float] = field(default_factory=dict, init=False)
     _clock_ms: float = field(default=0.0, init=False)
+    #: By application, its executors; and until when those take room that are gone.
+    _up: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
+    _going: list[float] = field(default_factory=list, init=False)
     gain: Gain = field(default_factory=Gain, init=False)
     #: Until when nothing is lent.
     stopped_ms: float = field(default=-math.inf, init=False)
 
-    def share(
-        self, clock_ms: float, demands: Mapping[str, Demand], going: int = 0
-    ) -> dict[str, int]:
-        """How many executors each application is told to have from now on, while so many take room
-        that are no application's any more.
-        """
+    def share(self, clock_ms: float, demands: Mapping[str, Demand]) -> dict[str, int]:
+        """How many executors each application is told to have from now on."""
+        going = self._to_go(clock_ms, demands)
         own = (self.goal, self.told, self._spare, self._received_ms, self.gain.most)
         for kept in (*own, self._pauses_ms, self._since_ms):
             for name in kept.keys() - demands.keys():
@@ -275,18 +282,28 @@ class Lending:
                 self.goal[name] += 1
         return self._tell(demands, going)
 
+    def _to_go(self, clock_ms: float, demands: Mapping[str, Demand]) -> int:
+        """How many executors take room that are no application's any more."""
+        before = self._up
+        self._up = {name: (one.held - one.starting, one.gone_ms) for name, one in demands.items()}
+        for name, (count, gone_ms) in before.items():
+            left = count - self._up.get(name, (0, 0.0))[0]
+            self._going += [clock_ms + gone_ms] * left
+        self._going = [until_ms for until_ms in self._going if until_ms > clock_ms]
+        return len(self._going)
+
     def _free(self) -> int:
         return self.num_executors - sum(self.goal.values())
 
     def _entitled(self, demands: Mapping[str, Demand]) -> dict[str, int]:
         """The split. If there are more applications than executors, those that have received least
-        are entitled to one each, and change places every four starts.
+        are entitled to one each, and change places every four moves.
         """
         names = list(demands)
         if len(names) <= self.num_executors:
             split = split_by_weight(self.num_executors, [one.weight for one in demands.values()])
             return dict(zip(names, split, strict=True))
-        turn_ms = 4 * max(1.0, max(one.start_ms for one in demands.values()))
+        turn_ms = 4 * max(one.move_ms for one in demands.values())
         busy = [name for name in names if demands[name].needed > 0]
         first = sorted(busy, key=lambda name: self._received_ms[name] // turn_ms)
         return {name: int(name in first[: self.num_executors]) for name in names}
@@ -298,7 +315,7 @@ class Lending:
     def _gains(self, name: str, demand: Demand) -> bool:
         """Whether one more executor is worth its start."""
         has_use = self.goal[name] < demand.needed and self._clock_ms >= self.stopped_ms
-        return has_use and self._drain_ms(name, demand) > self.worth * demand.start_ms
+        return has_use and self._drain_ms(name, demand) > self.worth * demand.move_ms
 
     def _to_spare(self, name: str, demand: Demand, entitled: Mapping[str, int]) -> int:
         """Executors that were spare at all times for so long that they may be lent."""
@@ -314,27 +331,27 @@ class Lending:
         while past and past[-1][1] >= spare:
             since_ms = past.pop()[0]
         past.append((since_ms, spare))
-        all_of_them = self._spare_for(name, demand.start_ms, self.last)
-        return max(all_of_them, min(self._spare_for(name, demand.start_ms), self.goal[name] - 1))
+        all_of_them = self._spare_for(name, demand.move_ms, self.last)
+        return max(all_of_them, min(self._spare_for(name, demand.move_ms), self.goal[name] - 1))
 
-    def _spare_for(self, name: str, start_ms: float, times: float = 1.0) -> int:
+    def _spare_for(self, name: str, move_ms: float, times: float = 1.0) -> int:
         """The fewest executors that were spare at any time of the patience, so many times."""
-        long_ago_ms = self._clock_ms - self._patience_ms(name, start_ms, times)
+        long_ago_ms = self._clock_ms - self._patience_ms(name, move_ms, times)
         past = self._spare[name]
         before = [spare for since_ms, spare in past if since_ms <= long_ago_ms]
         return before[-1] if before else 0
 
-    def _patience_ms(self, name: str, start_ms: float, times: float) -> float:
+    def _patience_ms(self, name: str, move_ms: float, times: float) -> float:
         """After how much of a pause the rest of it is expected to be long."""
         known_ms = sorted(self._pauses_ms.get(name, ()))
-        patience_ms = self.patience * times * start_ms
+        patience_ms = self.patience * times * move_ms
         if len(known_ms) < _ENOUGH:
             return patience_ms
         for after_ms in (0.0, *known_ms):
             rest_ms = [one_ms - after_ms for one_ms in known_ms if one_ms > after_ms]
             if len(rest_ms) < _ENOUGH:
                 break
-            if sum(rest_ms) > self.pause * times * start_ms * len(rest_ms):
+            if sum(rest_ms) > self.pause * times * move_ms * len(rest_ms):
                 return after_ms
         # No pause was as long before.
         return max(patience_ms, known_ms[-1])
