@@ -118,6 +118,18 @@ def test_failed_attempts_count_in_a_replay(tmp_path: Path) -> None:
     assert run.stages[0].replayed_ms.tolist() == [490]
 
 
+def test_tasks_that_one_core_cannot_have_had_keep_their_time(tmp_path: Path) -> None:
+    info = stage_info(0, 2)
+    (run,) = _runs(
+        tmp_path,
+        executor(cores=1),
+        job_start(0, 0, [info]),
+        *_tasks(info, 0, (0, 500), (1, 501)),
+        _end(0, 501),
+    ).runs
+    assert run.stages[0].replayed_ms.tolist() == [500, 500]
+
+
 def test_where_task_ends_are_missing_the_end_of_the_stage_counts(tmp_path: Path) -> None:
     info = stage_info(0, 2)
     (run,) = _runs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from parcae.workloads.spark_log.logged_order import (
     logged_order,
     provenance_of,
 )
+from tests.cli.running import ran
 from tests.conftest import shared_case, shared_data
 
 _FAIR = {"spark.scheduler.mode": "fair"}
@@ -67,6 +69,17 @@ def test_import_says_and_keeps_the_order() -> None:
     assert workload.provenance[LOGGED_POLICY] == "fair:pools"
     assert any("Order of the logged cluster: Spark's FAIR with" in note for note in report.notes)
     assert [job.recorded_ms for job in workload.jobs] == [10_000, 10_000, 10_000]
+
+
+def test_pools_that_no_file_defines_come_out_as_on_spark(tmp_path: Path) -> None:
+    """The log has six tasks at once on two cores; each keeps its second."""
+    case = shared_case("03-undefined-pools")
+    ran(f"parcae workload import spark-events {case}/log --recorded -o w.parcae", tmp_path)
+    options = "--arrivals recorded --cores 2 --durations mean --json"
+    for file in ("no-pools", "other-pool", "same-as-spark"):
+        command = f"parcae simulate w.parcae {options} --policy fair:{case}/{file}.xml"
+        simulated = json.loads(ran(command, tmp_path).stdout)
+        assert simulated["completion_ms"] == [19_000, 30_000, 21_000]
 
 
 @pytest.mark.parametrize(

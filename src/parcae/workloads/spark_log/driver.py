@@ -26,7 +26,9 @@ _LATE_MS = 1_000
 def own_finish_ms(placed: PlacedTasks) -> Int64Array:
     """When every attempt left its slot: its finish, or the next launch there if that is earlier.
 
-    Spark's driver launches the next task before it has recorded the end of the last one.
+    Spark's driver launches the next task before it has recorded the end of the last one. But where
+    a log has more tasks at once than slots, an attempt still keeps the time in which its core
+    worked.
     """
     tasks = placed.tasks
     order = np.lexsort((tasks.launch_ms, placed.slot))
@@ -34,7 +36,8 @@ def own_finish_ms(placed: PlacedTasks) -> Int64Array:
     before, after = order[:-1], order[1:]
     same = placed.slot[before] == placed.slot[after]
     before, after = before[same], after[same]
-    next_ms = np.maximum(tasks.launch_ms[after], tasks.launch_ms[before])
+    done_ms = tasks.launch_ms[before] + tasks.busy_ms[before]
+    next_ms = np.maximum(tasks.launch_ms[after], done_ms)
     finish_ms[before] = np.minimum(finish_ms[before], next_ms)
     return finish_ms
 
