@@ -100,6 +100,13 @@ def test_a_stage_without_any_end_holds_as_many_cores_as_are_free(tmp_path: Path)
     assert "83% of 2 cores were busy" in said["torn"]
 
 
+def test_more_tasks_at_once_than_cores_are_said(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(_log("a", (0, 1000), (0, 1000), (0, 1000)))
+    said = _read(tmp_path / "a")[0].provenance["can_an_order_gain"]
+    wrong = "100% of 3 cores (150% of those of its executors: the log lacks some, or is wrong)"
+    assert wrong in said
+
+
 def test_applications_at_the_same_time_are_not_one_application(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(_log("a", (0, 1000), (2000, 3000)))
     (tmp_path / "b").write_bytes(_log("b", (500, 1500)))

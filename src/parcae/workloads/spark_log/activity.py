@@ -24,6 +24,8 @@ from parcae.workloads.workload import process_like, without_breaks
 _FULL = 0.9
 #: Below this share of the time, an order of jobs gains hardly anything.
 _LITTLE = 0.05
+#: Above this busy share of the executors' cores, a log is wrong.
+_IMPOSSIBLE = 1.01
 
 
 def _columns(rows: Sequence[tuple[int, ...]], width: int) -> npt.NDArray[np.int64]:
@@ -39,6 +41,8 @@ class LoggedActivity:
     cores_ms: Counter[int] = field(default_factory=Counter)
     busy_ms: int = 0
     core_ms: int = 0
+    #: The part of it beyond the cores of the executors in the logs.
+    beyond_ms: int = 0
     #: Time in which two or more jobs shared full cores.
     contended_ms: int = 0
     #: Arrivals of the jobs that were kept, and begins of all.
@@ -68,18 +72,21 @@ class LoggedActivity:
         num_jobs = level(edges, (begins, 1), (ends, -1))[:-1]
         num_busy = level(edges, (tasks.launch_ms, 1), (done_ms, -1))[:-1]
         # A task may begin milliseconds before the end of the one on its core is recorded.
-        num_cores = np.maximum(level(edges, (at_ms, change))[:-1], num_busy)
+        num_slots = level(edges, (at_ms, change))[:-1]
+        num_cores = np.maximum(num_slots, num_busy)
         rate = lost_ms / np.maximum(1, until_ms - from_ms)
         num_lost = level(edges, (from_ms, rate), (until_ms, -rate))[:-1]
         num_busy = np.minimum(num_cores, num_busy + num_lost)
         runs_now = num_jobs > 0
         length_ms = np.diff(edges)[runs_now]
+        beyond = (num_cores - num_slots)[runs_now]
         num_jobs, num_busy, num_cores = (one[runs_now] for one in (num_jobs, num_busy, num_cores))
         for counts, levels in ((self.at_once_ms, num_jobs), (self.cores_ms, num_cores)):
             for count in np.unique(levels).tolist():
                 counts[count] += int(length_ms[levels == count].sum())
         self.busy_ms += int((num_busy * length_ms).sum())
         self.core_ms += int((num_cores * length_ms).sum())
+        self.beyond_ms += int((beyond * length_ms).sum())
         is_contended = (num_jobs > 1) & (num_busy >= _FULL * num_cores) & (num_busy > 0)
         self.contended_ms += int(length_ms[is_contended].sum())
 
@@ -120,6 +127,9 @@ class LoggedActivity:
         share = self.contended_ms / total_ms
         mean = sum(count * ms for count, ms in self.at_once_ms.items()) / total_ms
         cores = counted(self.cores * cores_per_task, "core")
+        of_known = self.busy_ms / max(1, self.core_ms - self.beyond_ms)
+        if of_known > _IMPOSSIBLE:
+            cores += f" ({of_known:.0%} of those of its executors: the log lacks some, or is wrong)"
         gain = "hardly, at the logs' own load" if share < _LITTLE else "yes"
         return (
             f"{gain}: while jobs ran, {self.busy_ms / max(1, self.core_ms):.0%} of "
