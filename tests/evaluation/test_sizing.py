@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
@@ -29,6 +30,7 @@ from parcae.evaluation.sizing import (
 from parcae.evaluation.statistics import UNKNOWN, Estimate, share_estimate
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.faults import Faults
+from parcae.workloads.job import DriverTime
 from parcae.workloads.synthetic import toy_workload
 from parcae.workloads.workload import Workload
 from tests.conftest import job
@@ -191,13 +193,17 @@ def test_where_no_size_can_help_the_warning_says_why() -> None:
     sizing = _sizing({"fair": [95, 90, 85]})
     slow = replace(sizing.question, workload=Workload("w", (waiting,)))
     (text,) = warnings(replace(sizing, question=slow))
-    assert "no size can: chains of tasks that wait for each other take 80.0 s" in text
+    assert "tasks that wait for each other or for the driver take 80.0 s by themselves" in text
     assert "that of chain" in text
     wide = replace(sizing.question, workload=Workload("w", (job("wide", (9, 1_000, ())),)))
     more = replace(sizing, question=wide)
     assert "give larger ones" in warnings(more)[0]
     flat = replace(_sizing({"fair": [95, 85.1, 85]}), question=wide)
     assert "more cores hardly help" in warnings(flat)[0]
+    planned = DriverTime(np.array([[60_000]]), np.array([[0]]), np.array([9_000]))
+    short = replace(job("short", (1, 1_000, ())), driver_time=planned)
+    kept = replace(sizing.question, workload=Workload("w", (short,)))
+    assert "for the driver take 70.0 s" in warnings(replace(sizing, question=kept))[0]
 
 
 def test_an_interval_that_reaches_over_the_limit_is_said() -> None:

@@ -719,9 +719,9 @@ def _no_size_helps(sizing: Sizing, policy: str) -> str:
     assert target is not None
     if not target.is_time:
         return ""
-    # A job takes at least its longest chain of tasks, however many cores there are.
+    # A job takes at least its longest chain of tasks and the driver's time, whatever the cores.
     chains = [
-        [s_from_ms(job.critical_path_ms) for job in question.draw(seed).jobs]
+        [s_from_ms(job.ideal_ms(math.inf)) for job in question.draw(seed).jobs]
         for seed in question.seeds
     ]
     level = {"p95_s": 95, "p99_s": 99}.get(target.field)
@@ -729,9 +729,9 @@ def _no_size_helps(sizing: Sizing, policy: str) -> str:
         [np.mean(one) if level is None else np.percentile(one, level) for one in chains]
     )
     if not target.is_met(float(least_s)):
-        longest = max(question.workload.warm.jobs, key=lambda job: job.critical_path_ms)
+        longest = max(question.workload.warm.jobs, key=lambda job: job.ideal_ms(math.inf))
         return (
-            "no size can: chains of tasks that wait for each other take "
+            "no size can: chains of tasks that wait for each other or for the driver take "
             f"{target.text(float(least_s))} by themselves (the longest is that of {longest.name}); "
             "ask for a longer time, or make those chains shorter."
         )
