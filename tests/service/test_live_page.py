@@ -147,8 +147,8 @@ def test_the_browser_reports_no_errors_and_requests_nothing_from_elsewhere(seen:
 
 
 def test_on_a_narrow_screen_nothing_sticks_out(seen: _Seen) -> None:
-    seen.page.set_viewport_size({"width": 400, "height": 800})
-    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 400
+    seen.page.set_viewport_size({"width": 390, "height": 800})
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
     seen.page.set_viewport_size({"width": 1280, "height": 900})
 
 
