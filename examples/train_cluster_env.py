@@ -1,8 +1,8 @@
-"""Trains sb3-contrib's MaskablePPO on parcae/Cluster-v0 and compares it with fair and random.
+"""Trains sb3-contrib's MaskablePPO on parcae/Cluster-v0 and compares it with Parcae's policies.
 
-Usage: train_cluster_env.py [STEPS] [EPISODES]. Needs `pip install 'parcae-scheduler[rl]'`. The
-comparison plays episodes whose seeds are not used for training; ratios are to fair on the same
-seeds, with 95% confidence intervals.
+Usage: train_cluster_env.py [STEPS] [SEEDS]. Needs `pip install 'parcae-scheduler[rl]'`. The
+comparison has seeds that are not used for training; ratios are to fair on the same seeds, with 95%
+confidence intervals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import parcae
 import parcae.environments
 from parcae.environments.layout import BOUND
 from parcae.environments.stable_baselines import StableBaselinesEnv
-from parcae.evaluation.statistics import ratio_estimate, with_interval
 
 CLUSTER = {"executors": 5, "moving_delay_ms": 200}
 SETTINGS = {"workload": "tpch", "num_jobs": 5, "num_limits": 5, "max_stages": 20, **CLUSTER}
@@ -52,35 +51,8 @@ def rows(observations: Arrays) -> np.ndarray:
     return np.concatenate([stages, jobs, cluster], axis=2)
 
 
-def learned_jct_s(num_episodes: int) -> np.ndarray:
-    """The average job completion time of each episode in seconds, as the model decides."""
-    envs = make_envs(num_episodes)
-    observations, _ = envs.reset(seed=FIRST_SEED)
-    results = np.full(num_episodes, np.nan)
-    while np.isnan(results).any():
-        mask = observations["action_mask"]
-        actions, _ = model.predict(rows(observations), action_masks=mask, deterministic=True)
-        observations, _, _, _, infos = envs.step(actions)
-        if "final_info" in infos:
-            # Each environment's first episode counts; what it plays after that does not.
-            is_first = infos["_final_info"] & np.isnan(results)
-            results[is_first] = infos["final_info"]["average_jct_s"][is_first]
-    return results
-
-
-def simulated_jct_s(policy: str, num_episodes: int) -> np.ndarray:
-    """The same under one of Parcae's policies."""
-    cluster = parcae.Cluster(**CLUSTER)
-    workload = parcae.workload(SETTINGS["workload"])
-    results = []
-    for seed in range(FIRST_SEED, FIRST_SEED + num_episodes):
-        jobs = workload.draw(SETTINGS["num_jobs"], "batch", cluster, seed=seed)
-        results.append(parcae.simulate(jobs, policy, cluster, seed=seed).average_jct_s)
-    return np.array(results)
-
-
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
-num_episodes = int(sys.argv[2]) if len(sys.argv) > 2 else 200
+num_seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 200
 torch.set_num_threads(1)  # the network is small: threads would wait for each other
 envs = make_envs(64)
 shape = rows(envs.reset()[0]).shape[1:]
@@ -101,11 +73,11 @@ model = MaskablePPO(
 begin_s = time.monotonic()
 model.learn(steps)
 print(f"{model.num_timesteps:,} steps in {time.monotonic() - begin_s:.0f} s")
-fair_s = simulated_jct_s("fair", num_episodes)
-for name, jct_s in (
-    ("fair", fair_s),
-    ("random", simulated_jct_s("random", num_episodes)),
-    ("learned", learned_jct_s(num_episodes)),
-):
-    ratio = with_interval(ratio_estimate(jct_s, fair_s))
-    print(f"{name}: average JCT {jct_s.mean():.2f} s, ratio to fair {ratio}")
+policy = parcae.ModelPolicy(model, envs, inputs=rows, name="learned")
+cluster = parcae.Cluster(**CLUSTER)
+jobs = parcae.workload(SETTINGS["workload"]).draw(SETTINGS["num_jobs"], "batch", cluster, seed=1)
+policies = ["fair", "random", "sjf-cp", policy]
+comparison = parcae.compare(jobs, policies, cluster, seeds=num_seeds, seed_start=FIRST_SEED)
+columns = ["policy", "average_jct_s", "ratio_to_first", "ratio_low", "ratio_high"]
+for row in comparison.to_frame().select(columns).iter_rows():
+    print("{}: average JCT {:.2f} s, ratio to fair {:.3f} [{:.3f}, {:.3f}]".format(*row))

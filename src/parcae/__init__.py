@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from parcae.api.catalog import list_policies, read_event_logs, workload
     from parcae.api.cluster import Cluster
     from parcae.api.comparing import compare, report
-    from parcae.api.learning import learn
+    from parcae.api.learning import learn, train
     from parcae.api.runs import Run, simulate
     from parcae.api.serving import serve
     from parcae.base.errors import ParcaeError
@@ -56,6 +56,7 @@ __all__ = [
     "report",
     "serve",
     "simulate",
+    "train",
     "workload",
 ]
 
@@ -81,6 +82,7 @@ _MODULE_OF = {
     "report": "parcae.api.comparing",
     "serve": "parcae.api.serving",
     "simulate": "parcae.api.runs",
+    "train": "parcae.api.learning",
     "workload": "parcae.api.catalog",
 }
 

@@ -21,7 +21,7 @@ from parcae.workloads.workload import ArrivalProcess
 NAMES = """
 Cluster Comparison Decision JobSequence JobView ModelPolicy Observation Orders ParcaeError Run
 SchedulerView StageView Workload __version__ compare first_come learn list_policies
-read_event_logs report serve simulate workload
+read_event_logs report serve simulate train workload
 """
 
 

@@ -56,6 +56,21 @@ class MyPolicy:
 """
 
 
+#: A network of one's own.
+_NETWORK = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score = torch.nn.Linear(6, 1)
+
+    def forward(self, seen):
+        return self.score(seen.jobs).squeeze(2)
+"""
+
+
 @pytest.fixture(scope="module")
 def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the documents' commands name."""
@@ -80,6 +95,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "spark-world.json").write_text(json.dumps(world))
     write_packing_files(folder)
     (folder / "mymodule.py").write_text(_MODULE)
+    (folder / "mynetwork.py").write_text(_NETWORK)
     return folder
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 
+import parcae
 from tests.conftest import REPOSITORY
 
 _RATIO = r"average JCT ([\d.]+) s, ratio to fair ([\d.]+) \[([\d.]+), ([\d.]+)\]"
@@ -52,12 +54,53 @@ def test_a_learner_trains_on_packing() -> None:
 
 def test_a_learner_trains_on_the_cluster() -> None:
     compared = _compared("8192", "8")
-    assert list(compared) == ["fair", "random", "learned"]
+    assert list(compared) == ["fair", "random", "sjf-cp", "learned"]
     assert compared["fair"][1:] == [1, 1, 1]
     assert 1.2 < compared["random"][1] < 2.5
     for average_s, ratio, low, high in compared.values():
         assert average_s == pytest.approx(ratio * compared["fair"][0], abs=0.05)
         assert low <= ratio <= high
+
+
+_PICTURES = {"comparison.html", "from_scratch.png"}
+
+
+def _from_scratch(folder: Path, minutes: str, seeds: str) -> dict[str, float]:
+    """The ratios to fair that the example of a network of one's own prints."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        first, *lines = _printed("learn_from_scratch.py", minutes, seeds).splitlines()
+    assert re.fullmatch(r"\d+ iterations: [\d.]+ of fair on the selection runs", first)
+    assert {path.name for path in folder.iterdir()} == {*_PICTURES, "from-scratch"}
+    of_fair = r"(.*): [\d.]+ s, ([\d.]+) \[.*\] of fair"
+    found = [re.fullmatch(of_fair, line).groups() for line in lines]  # type: ignore[union-attr]
+    return {policy: float(ratio) for policy, ratio in found}
+
+
+def test_a_network_of_ones_own_is_trained_compared_and_drawn(tmp_path: Path) -> None:
+    ratios = _from_scratch(tmp_path, "0.01", "2")
+    assert list(ratios) == ["fair", "fifo", "srpt", "from-scratch/best.safetensors"]
+    assert ratios["fair"] == 1
+
+
+def test_decima_in_plain_torch_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "examples")
+    cluster = parcae.Cluster(executors=5, moving_delay_ms=200)
+    jobs = parcae.workload("tpch").draw(4, "batch", cluster, seed=1)
+    small = {"num_groups": 2, "group_size": 4, "num_selection": 4}
+    network = "decima_in_torch:Decima"
+    result = parcae.train(network, jobs, cluster, tmp_path, iterations=1, settings=small)
+    assert result.ending == "done"
+    assert result.counts["decisions"] > 100
+    policies = ["fair", tmp_path / "best.safetensors"]
+    frame = parcae.compare(jobs, policies, cluster, seeds=1).to_frame()
+    assert 0.5 < frame["ratio_to_first"][1] < 3
+
+
+@pytest.mark.slow
+def test_a_network_of_ones_own_beats_fair(tmp_path: Path) -> None:
+    ratios = _from_scratch(tmp_path, "1", "10")
+    assert ratios["from-scratch/best.safetensors"] < 0.9
 
 
 @pytest.mark.slow

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
+from sb3_contrib import MaskablePPO
 
+import parcae
 from parcae.base.errors import ConfigError
 from parcae.environments import CLUSTER_ID, PACKING_ID
 from parcae.environments.stable_baselines import StableBaselinesEnv
@@ -113,3 +115,24 @@ def test_a_step_leaves_what_the_learner_saw_before() -> None:
     assert not np.array_equal(env.episodes.observations()["jobs"], kept[0])
     assert np.array_equal(inputs, kept[0])
     assert np.array_equal(masks, kept[1])
+
+
+@pytest.mark.parametrize("sees_dictionaries", [True, False])
+@pytest.mark.parametrize("world", ["executors", "cores"])
+def test_a_model_that_was_trained_on_many_environments_is_compared(
+    world: str, sees_dictionaries: bool
+) -> None:
+    env = _vector(CLUSTER_ID, world=world)
+    inputs = None if sees_dictionaries else _jobs
+    learned = StableBaselinesEnv(env) if sees_dictionaries else _wrapped(env)
+    policy = "MultiInputPolicy" if sees_dictionaries else "MlpPolicy"
+    model = MaskablePPO(policy, learned, n_steps=8, batch_size=24, n_epochs=1, device="cpu")
+    model.learn(24)
+    cluster = parcae.Cluster(**{"cores" if world == "cores" else world: 3})
+    jobs = parcae.workload("tpch").draw(3, "batch", cluster, seed=1)
+    compared = parcae.ModelPolicy(model, env, inputs=inputs, name="learned")
+    frame = parcae.compare(jobs, ["fair", compared], cluster, seeds=2).to_frame()
+    assert frame["policy"].to_list() == ["fair", "learned"]
+    assert 0.5 < frame["ratio_to_first"][1] < 5
+    with pytest.raises(ConfigError, match="inputs makes observations of shape"):
+        parcae.ModelPolicy(model, env, inputs=lambda observations: observations["cluster"])

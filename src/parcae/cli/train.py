@@ -358,7 +358,8 @@ class NetworkOptions(Options):
     network: str | None = option(
         None,
         "parcae (world of cores) | corrector | decima | that of an installed package | "
-        "MODULE:LEARNER (default: parcae, in the world of executors corrector)",
+        "MODULE:NET, a torch.nn.Module of your own (default: parcae, in the world of executors "
+        "corrector)",
     )
     recipe: str | None = option(None, "fast | imitation | decima-2019 (default: fast)")
     rule: str | None = option(

@@ -124,4 +124,6 @@ KINDS = (
         _WORLDS,
         rank=lambda checkpoint, setting: _has_other(checkpoint, setting, _BEST_FEATURES),
     ),
+    # Its kernels show a network of one's own this world.
+    CheckpointKind("module", 1, "parcae.environments.own_network:bind", _WORLDS),
 )

@@ -79,6 +79,11 @@ def checked_actions(
     return choices
 
 
+def first_of(seen: Any) -> Any:
+    """The first one of many observations, which are arrays or dictionaries of them."""
+    return {name: array[0] for name, array in seen.items()} if isinstance(seen, dict) else seen[0]
+
+
 def checked_num_envs(num_envs: int) -> int:
     """Return the number of environments."""
     if not isinstance(num_envs, int | np.integer) or num_envs < 1:
@@ -140,7 +145,8 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
         return mask
 
     def _observation(self) -> Arrays:
-        return {name: array[0] for name, array in self.episodes.observations().items()}
+        seen: Arrays = first_of(self.episodes.observations())
+        return seen
 
 
 class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
 from parcae.base.errors import ConfigError
-from parcae.environments.adapters import Array, Arrays, EpisodeVectorEnv
+from parcae.environments.adapters import Array, Arrays, EpisodeVectorEnv, first_of
 
 
 class StableBaselinesEnv(VecEnv):
@@ -22,16 +22,27 @@ class StableBaselinesEnv(VecEnv):
     """
 
     def __init__(
-        self, env: EpisodeVectorEnv, inputs: Callable[[Arrays], Array], input_space: spaces.Box
+        self,
+        env: EpisodeVectorEnv,
+        inputs: Callable[[Arrays], Array] | None = None,
+        input_space: spaces.Box | None = None,
     ) -> None:
-        """Wrap a vector environment."""
+        """Wrap a vector environment.
+
+        Args:
+            env: the environments, with autoreset_mode=SAME_STEP.
+            inputs: makes what the learner sees, [num_envs, ...], of observations; None: the
+                dictionaries themselves, as MultiInputPolicy takes them.
+            input_space: the space of one input; None without `inputs`.
+        """
         if env.metadata["autoreset_mode"] is not AutoresetMode.SAME_STEP:
             raise ConfigError("Stable-Baselines3 needs environments with autoreset_mode=SAME_STEP")
         self.env = env
-        self._inputs = inputs
+        self._inputs: Callable[[Arrays], Any] = inputs or (lambda observations: observations)
         self._actions: Array = np.zeros(0)
         self._masks: Array = np.zeros(0)
-        super().__init__(env.num_envs, input_space, env.single_action_space)
+        space = env.single_observation_space if input_space is None else input_space
+        super().__init__(env.num_envs, space, env.single_action_space)
 
     def reset(self) -> Any:
         """Begin an episode of a training seed in every environment."""
@@ -56,18 +67,21 @@ class StableBaselinesEnv(VecEnv):
             last = {name: array[None] for name, array in infos["final_obs"][row].items()}
             metrics = infos["final_info"]
             listed[row] = {key: metrics[key][row] for key in metrics if not key.startswith("_")}
-            listed[row]["terminal_observation"] = self._inputs(last)[0]
+            listed[row]["terminal_observation"] = first_of(self._inputs(last))
             listed[row]["TimeLimit.truncated"] = bool(truncated[row] and not terminated[row])
         return self._seen(observations), rewards.astype(np.float32), is_over, listed
 
-    def _seen(self, observations: Arrays) -> Array:
+    def _seen(self, observations: Arrays) -> Any:
         """Remember the masks of observations and return the inputs; later steps change neither.
 
         A learner keeps the inputs until its next step, which writes over the observations of an
         environment with copy=False.
         """
         self._masks = observations["action_mask"].copy()
-        return np.array(self._inputs(observations))
+        seen = self._inputs(observations)
+        if isinstance(seen, dict):
+            return {name: array.copy() for name, array in seen.items()}
+        return np.array(seen)
 
     def close(self) -> None:
         """Close the environment."""

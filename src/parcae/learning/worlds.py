@@ -5,8 +5,9 @@ The world of cores is a row here; other packages add rows (`parcae.base.extensio
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class LearnerRequest:
         start: a trained network to start from, in the same way; None: none.
         seed: seed of the training.
         options: options of the kind of learner, by name; those that were not given are left out.
+        network: a network of one's own: a `torch.nn.Module` or `module:attribute` of one.
     """
 
     scenarios: Sequence[Scenario]
@@ -39,6 +41,7 @@ class LearnerRequest:
     start: str | None = None
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    network: Any = None
 
     def refuse_options(self, network: str) -> None:
         """Refuse options, for a learner that has none."""
@@ -152,6 +155,8 @@ _CORES = LearningWorld(
     _after_tuning,
     "the rule",
 )
+#: The row of networks of one's own, which no name means.
+OWN_NETWORK = "MODULE:NET"
 _LEARNERS = (LearnerEntry("parcae", _evolution),)
 
 
@@ -172,8 +177,20 @@ def learners() -> Iterator[LearnerEntry]:
     yield from rows("learners")
 
 
-def make_learner(network: str, request: LearnerRequest) -> Learner:
-    """The learner of a network by name, or of what `module:attribute` names, for a request.
+def _is_torch_module(value: Any) -> bool:
+    """Whether a value is a PyTorch module or a class of them; PyTorch is not imported for that."""
+    torch = sys.modules.get("torch")
+    kind = value if isinstance(value, type) else type(value)
+    return torch is not None and issubclass(kind, torch.nn.Module)
+
+
+def make_learner(network: Any, request: LearnerRequest) -> Learner:
+    """The learner of a network for a request.
+
+    Args:
+        network: its name; a `torch.nn.Module`; or `module:attribute` of one, or of a function that
+            returns a learner for the request.
+        request: what to train for.
 
     Raises:
         ConfigError: there is no such network in the scenarios' world.
@@ -184,8 +201,18 @@ def make_learner(network: str, request: LearnerRequest) -> Learner:
         if entry.name == network:
             learner: Learner = import_function(entry.make)(request)
             return learner
-    if is_reference(network):
-        made: Learner = load(network, "network")(request)
+    is_named = isinstance(network, str) and is_reference(network)
+    value = load(network, "network") if is_named else network
+    if _is_torch_module(value):
+        own = next(entry for entry in here if entry.name == OWN_NETWORK)
+        return make_learner(own.name, replace(request, network=network))
+    if is_named and callable(value):
+        made: Learner = value(request)
         return made
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"network {network} is {value!r}: give a torch.nn.Module, a class of one that is made "
+            "without arguments, or a function of a LearnerRequest that returns a learner"
+        )
     hint = suggestion(network, [entry.name for entry in here])
     raise ConfigError(f"there is no network {network!r} to train in the world of {world}; {hint}")

@@ -128,7 +128,7 @@ class CheckpointKind:
     Args:
         kind: what checkpoints of this kind say.
         version: of the features or parameters.
-        bind: makes the policy from (checkpoint, name, setting).
+        bind: makes the policy from (checkpoint, name, setting), or "module:function" of this.
         worlds: where the policy exists; the first is where it was learned.
         rule: returns the parameters of the rule within a checkpoint, from (checkpoint, name).
         rank: of two checkpoints that were learned for equally near settings, the one with the
@@ -138,7 +138,7 @@ class CheckpointKind:
 
     kind: str
     version: int
-    bind: Callable[[Checkpoint, str, Any], Any]
+    bind: Callable[[Checkpoint, str, Any], Any] | str
     worlds: tuple[str, ...] = ("cores",)
     rule: Callable[[Checkpoint, str], Any] | None = None
     rank: Callable[[Checkpoint, Any], Any] = lambda checkpoint, setting: 0
@@ -314,7 +314,7 @@ def bind(checkpoint: Checkpoint, name: str, setting: Setting) -> Any:
             f"policy {name!r} is of kind {row.kind!r}, for the world of {row.worlds[0]}; "
             f"choose --world {row.worlds[0]}"
         )
-    return row.bind(checkpoint, name, setting)
+    return import_function(row.bind)(checkpoint, name, setting)
 
 
 def all_policies(

@@ -19,7 +19,13 @@ from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import override
 from parcae.learning.loop import Learner
 from parcae.learning.scenario import Scenario, start_checkpoint
-from parcae.learning.worlds import AfterTuning, LearnerEntry, LearnerRequest, LearningWorld
+from parcae.learning.worlds import (
+    OWN_NETWORK,
+    AfterTuning,
+    LearnerEntry,
+    LearnerRequest,
+    LearningWorld,
+)
 from parcae.policies.checkpoint import Weights
 from parcae.workloads.workload import SELECTION_SEED_START
 
@@ -195,4 +201,5 @@ WORLDS = (
 LEARNERS = (
     LearnerEntry("corrector", partial(learner_of, "corrector"), ("executors", "cores")),
     LearnerEntry("decima", partial(learner_of, "decima"), ("executors", "cores")),
+    LearnerEntry(OWN_NETWORK, "parcae.environments.own_network:learner_of", ("executors", "cores")),
 )
