@@ -26,6 +26,7 @@ _BASES = {
     "simulate": "toy --jobs 3 --cores 4",
     "size": "toy --cores 2,4 --jobs 3 --arrivals poisson:5s --seeds 2 --processes 1",
     "compare": "toy --jobs 3 --cores 4 --seeds 2 --processes 1 --policies fifo,fair",
+    "judge": "fifo toy --jobs 3 --cores 4 --seeds 2",
     "compare-logs": "log log",
     "forecast": "log",
     "explain": "srpt log",

@@ -16,6 +16,7 @@ COMMANDS = {
     "simulate": ("parcae.cli.simulate:simulate", "Simulate a workload under some policies."),
     "size": ("parcae.cli.size:size", "Find how many cores a workload needs."),
     "compare": ("parcae.cli.compare:compare", "Compare policies on the same seeds."),
+    "judge": ("parcae.cli.judge:judge", "Judge a policy, also one of your own."),
     "compare-logs": ("parcae.cli.compare_logs:compare_logs", "Compare event logs by job."),
     "forecast": ("parcae.cli.forecast:forecast", "What a policy would have saved in a log."),
     "explain": ("parcae.cli.explain:explain", "Why a policy changes queries of a log."),

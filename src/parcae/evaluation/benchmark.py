@@ -141,14 +141,14 @@ def _times_ms(
             policy.restart()
         simulator.start()
         while simulator.status is Status.NEEDS_DECISION and len(taken) < wanted:
-            taken.append(_answer_ms(simulator, policy))
+            taken.append(answer_ms(simulator, policy))
             if len(taken) >= _WARM_UP + _FEWEST and time.perf_counter() > end:
                 wanted = len(taken)
         seed += 1
     return np.array(taken[_WARM_UP:]), stages
 
 
-def _answer_ms(simulator: Simulator, policy: Any) -> float:
+def answer_ms(simulator: Simulator, policy: Any) -> float:
     """Milliseconds of one plan or decision; in the cores world, of all decisions of a plan."""
     elapsed = 0.0
     plans = isinstance(policy, Planner)  # takes some microseconds, so it is not timed
