@@ -63,6 +63,22 @@ def test_what_is_no_formula_is_refused_with_its_place(text: str, column: int, sa
         parse_formula(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rem + width", "add: ms beside a count or ratio"),
+        ("max(rem / cores, path * path)", "max: ms beside ms^2"),
+        ("rem if age < queries else total", "less: ms beside a count or ratio"),
+        ("sqrt(rem * path) - stages", "subtract: ms beside a count or ratio"),
+        ("max(rem + 2 * overdraft, rem / 10) + 1000 * width", ""),
+        ("log(rem) + 0.3 * log(path) + stages", ""),
+        ("-abs(rem) - 5 if stages > 2 else total * error", ""),
+    ],
+)
+def test_a_sum_of_different_units_is_told(text: str, said: str) -> None:
+    assert [doubt.partition(";")[0] for doubt in parse_formula(text).doubts] == [said] * bool(said)
+
+
 def test_commas_and_marks_in_a_formula_do_not_end_its_name() -> None:
     formula = "formula: max(rem + 2 * overdraft, min(rem, 5) / 10)"
     assert names_in(f"fair, {formula},srpt") == ["fair", formula, "srpt"]

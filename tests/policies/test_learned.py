@@ -13,7 +13,7 @@ from parcae.policies.additions import named_policy
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.learned import SHIPPED, find_checkpoint, is_learned, setting_card, variant_name
 from parcae.policies.names import PolicyName
-from parcae.policies.registry import PolicySetting, bind, note_renamed
+from parcae.policies.registry import PolicySetting, bind, note_once
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
@@ -60,11 +60,11 @@ def test_a_name_becomes_the_variant_of_the_world() -> None:
 def test_the_former_name_of_the_corrector_is_read_with_a_note(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    note_renamed.cache_clear()
+    note_once.cache_clear()
     assert _chosen("parcae", _WORKLOAD, _CONFIG) == _chosen("corrector", _WORKLOAD, _CONFIG)
     assert "'parcae' of the world of executors is called 'corrector' now" in caplog.text
     caplog.clear()
-    note_renamed.cache_clear()
+    note_once.cache_clear()
     cores = _CONFIG.model_copy(update={"world": WorldName.CORES})
     old = replace(read_checkpoint(SHIPPED.path("corrector", "batch")), kind="parcae")
     write_checkpoint(old, tmp_path / "old.safetensors")

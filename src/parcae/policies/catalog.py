@@ -33,6 +33,7 @@ from parcae.policies.registry import (
     CheckpointKind,
     PolicyEntry,
     PolicySetting,
+    note_once,
     refuse_argument,
     refused,
 )
@@ -89,6 +90,8 @@ def _gittins(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
 
 def _by_formula(name: PolicyName, setting: PolicySetting) -> FormulaPolicy:
     policy = FormulaPolicy(name.name, parse_formula(name.argument))
+    for doubt in policy.expression.doubts:
+        note_once("%r: %s", name.name, doubt)
     if policy.expression.uses(Feature.SLACK):
         policy.deadline_ms = _deadlines_of(name.name, setting.workload)
     return policy

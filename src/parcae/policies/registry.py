@@ -301,9 +301,14 @@ def kind_of(checkpoint: Checkpoint, path: str) -> CheckpointKind:
 
 
 @cache
+def note_once(text: str, *names: str) -> None:
+    """Warn of something, but of the same only once."""
+    _LOG.warning(text, *names)
+
+
 def note_renamed(word: str, present: str) -> None:
     """Say once that a name or a kind of checkpoint of an earlier version is read."""
-    _LOG.warning("the policy %r of the world of executors is called %r now", word, present)
+    note_once("the policy %r of the world of executors is called %r now", word, present)
 
 
 def bind(checkpoint: Checkpoint, name: str, setting: Setting) -> Any:

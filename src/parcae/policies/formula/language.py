@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from parcae.base.errors import PolicyError, suggestion
 from parcae.policies.formula.kernels import LARGEST, NO_DEADLINE_MS, Feature, Operation
@@ -36,6 +36,8 @@ MOST_CHARACTERS = 1_000
 MOST_VALUES = 32
 #: Messages show so many characters.
 _SHOWN = 80
+
+_HOW = "if that is meant, scale one by a number, as in 1000 * width"
 
 _FEATURES = {feature.name.lower(): feature for feature in Feature}
 _FUNCTIONS = {name: Operation[name.upper()] for name in ("min", "max", "sqrt", "log", "exp", "abs")}
@@ -90,9 +92,51 @@ class Expression:
             if isinstance(part, ast.expr) and not isinstance(part, ast.Constant | ast.Name)
         )
 
+    @property
+    def terms(self) -> int:
+        """How many names and numbers it has."""
+        return sum(step <= Operation.NUMBER for step in self.steps)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Where it mixes ms with counts or ratios, in words; a number may have any unit."""
+        said = list[str]()
+        held = list[Any]()  # the exponents of ms of the values on the stack
+        for step in self.steps:
+            if step <= Operation.NUMBER:
+                is_ms = step < 0 and FEATURES[Feature(-1 - step)][0] == "ms"
+                held.append(None if step == Operation.NUMBER else float(is_ms))
+                continue
+            two: Any = held.pop() if step >= Operation.ADD else None
+            if step == Operation.CHOOSE:
+                held.pop()  # the condition
+            one = held.pop()
+            is_known = one is not None and two is not None
+            match Operation(step):
+                case Operation.ABS:
+                    held.append(one)
+                case Operation.SQRT:
+                    held.append(None if one is None else one / 2)
+                case Operation.LOG | Operation.EXP:
+                    held.append(0.0)
+                case Operation.MULTIPLY:
+                    held.append(one + two if is_known else None)
+                case Operation.DIVIDE:
+                    held.append(one - two if is_known else None)
+                case of:
+                    if is_known and one != two:
+                        said.append(f"{of.name.lower()}: {_unit(one)} beside {_unit(two)}; {_HOW}")
+                    held.append(0.0 if of == Operation.LESS else two if one is None else one)
+        return list(dict.fromkeys(said))
+
     def uses(self, *features: Feature) -> bool:
         """Whether one of the features occurs."""
         return any(-1 - feature in self.steps for feature in features)
+
+
+def _unit(exponent: float) -> str:
+    """The unit of ms to this power."""
+    return {0.0: "a count or ratio", 1.0: "ms"}.get(exponent, f"ms^{exponent:g}")
 
 
 def parse_formula(text: str) -> Expression:
