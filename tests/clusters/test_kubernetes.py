@@ -90,9 +90,21 @@ _OPERATOR = os.environ.get("SPARK_OPERATOR")
 @contextmanager
 def _operator(namespace: Namespace, checkout: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Kubeflow's operator as a process, which watches the namespace."""
-    crd = checkout / "config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml"
+    admin = namespace.cluster.admin
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    namespace.cluster.admin.call("POST", definitions, yaml.safe_load(crd.read_text()))
+    files = sorted((checkout / "config/crd/bases").glob("*.yaml"))
+    for file in files:
+        admin.call("POST", definitions, yaml.safe_load(file.read_text()))
+    wait_until(
+        lambda: (
+            sum(
+                (condition["type"], condition["status"]) == ("Established", "True")
+                for one in admin.call("GET", definitions)["items"]
+                for condition in one["status"].get("conditions") or ()
+            )
+            == len(files)
+        )
+    )
     words = [f"--namespaces={namespace.name}", "--leader-election=false", "--enable-metrics=false"]
     words += ["--enable-ui-service=false", "--kube-api-qps=50", "--kube-api-burst=50"]
     variables = {
@@ -103,12 +115,12 @@ def _operator(namespace: Namespace, checkout: Path, log: Path) -> Iterator[subpr
         "SPARK_LOCAL_IP": ADDRESS,
         "SPARK_USER": "ann",
     }
-    with log.open("wb") as file:
+    with log.open("wb") as said:
         process = subprocess.Popen(
             [checkout / "bin/spark-operator", "controller", "start", *words],
             env={**os.environ, **variables},
-            stdout=file,
-            stderr=file,
+            stdout=said,
+            stderr=said,
         )
     try:
         yield process
@@ -153,7 +165,7 @@ def test_kubeflows_operator_runs_an_application(namespace: Namespace, tmp_path: 
             return str(status.get("applicationState", {}).get("state", ""))
 
         ends = ("COMPLETED", "FAILED", "SUBMISSION_FAILED")
-        wait_until(lambda: state() in ends, 300.0)
+        wait_until(lambda: process.poll() is not None or state() in ends, 300.0)
         assert state() == "COMPLETED", log.read_text()[-4000:]
     assert ON in run.drivers()[0]
     run.check("ann")
