@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.policies import check_seeds
 from parcae.evaluation.statistics import UNKNOWN, Estimate, with_interval
 from parcae.evaluation.who_pays import MUCH_LATER, by_group
+from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.names import parse_name
 from parcae.policies.own import AnyPolicy
 from parcae.policies.registry import find
@@ -179,9 +181,14 @@ def _is_strangers(text: str) -> bool:
     """Whether a policy is code of one's own.
 
     Raises:
-        PolicyError: it is, with additions, which need its whole runs.
+        PolicyError: it is, with additions, which need its whole runs; or a network of one's own.
     """
     name = parse_name(text)
+    if name.is_checkpoint and read_checkpoint(Path(name.name)).kind == "module":
+        raise PolicyError(
+            f"policy {text!r} is a network of one's own, whose module would run in this process: "
+            "compare it (`parcae compare`)"
+        )
     is_code = find(name, "cores") is None and is_reference(name.name) and is_importable(name.word)
     if is_code and text != name.name:
         raise PolicyError(f"policy {text!r} is judged without additions: write {name.name!r}")
