@@ -102,23 +102,13 @@ class _Measurement:
         return np.array([self.scenario.ratio(one, of_rule) for one in of_candidates])
 
 
-class EvolutionLearner:
-    """The evolution strategy; a learner, see `parcae.learning.loop.Learner`.
+class Evolution:
+    """The evolution strategy for a network that corrects a rule; a learner, see
+    `parcae.learning.loop.Learner`.
 
-    A resumed search ends with exactly the same weights as an uninterrupted one, if both run the
-    same number of generations.
-
-    Args:
-        scenario: what to train for. With several scenarios the mean of their ratios to the rule is
-            minimised, so that one network serves all of them.
-        rule: parameters of the rule that the network corrects, float64[NUM_ORDER_PARAMETERS].
-        settings: the settings of the search; None for the defaults.
-        start: weights to start from, float64[NUM_ORDER_WEIGHTS]; None to start from the rule.
-        seed: seed of the search, 0 to 255.
-
-    Raises:
-        ConfigError: a scenario is of the world of executors or has no durations.
-        PolicyError: the number of parameters or weights is wrong.
+    It minimises the mean of what `measurements` say, which are such as `_Measurement`. A resumed
+    search ends with exactly the same weights as an uninterrupted one, if both run the same number
+    of generations.
     """
 
     kind = KIND
@@ -128,59 +118,35 @@ class EvolutionLearner:
 
     def __init__(
         self,
-        scenario: Scenario | Sequence[Scenario],
+        measurements: Sequence[Any],
         rule: npt.ArrayLike,
-        settings: EvolutionSettings | None = None,
-        *,
-        start: Weights | None = None,
-        seed: int = 0,
+        start: npt.ArrayLike,
+        search: EvolutionSettings,
+        seed: int,
     ) -> None:
-        self.scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
+        self.measurements = measurements
         self.rule = np.array(rule, np.float64)
-        self.search = settings or EvolutionSettings()
+        self.search = search
         self.seed = seed
-        self.select_every = self.search.select_every
+        self.select_every = search.select_every
         # The weights around which candidates are drawn, and their moving average.
-        self.mean = initial_weights(seed) if start is None else np.array(start, np.float64)
-        _check(self.scenarios, self.rule, self.mean)
+        self.mean = np.array(start, np.float64)
         self.average = self.mean.copy()
         # Moments of Adam.
-        self.first = np.zeros(NUM_ORDER_WEIGHTS)
-        self.second = np.zeros(NUM_ORDER_WEIGHTS)
+        self.first = np.zeros(len(self.mean))
+        self.second = np.zeros(len(self.mean))
         self.simulated_runs = 0
-        # Every scenario gets its share of the runs.
-        count = len(self.scenarios)
-        num_selection = max(1, self.search.num_selection // count)
-        self.measurements = []
-        for one in self.scenarios:
-            fitting = max(1, _JOBS_PER_CANDIDATE // count // one.num_jobs)
-            runs = self.search.runs_per_scenario or fitting
-            self.measurements.append(_Measurement(one, self.rule, runs, num_selection))
 
     def settings(self) -> dict[str, Any]:
         """None: the network has no settings."""
         return {}
-
-    def identity(self) -> dict[str, Any]:
-        """The settings of the search, the rule and the scenarios."""
-        return {
-            "search": asdict(self.search),
-            "rule": self.rule.tolist(),
-            "scenarios": [scenario.identity() for scenario in self.scenarios],
-        }
-
-    def card(self) -> dict[str, Any]:
-        """The first scenario, and a list of the others."""
-        first, *others = (scenario.card() for scenario in self.scenarios)
-        return {**first, "also": others}
 
     def counts(self) -> dict[str, int]:
         """The simulated runs."""
         return {"simulated_runs": self.simulated_runs}
 
     def begin(self) -> Sequence[Measured]:
-        """Compile all kernels, and measure the weights at the start."""
-        compile_kernels(self)
+        """Measure the weights at the start."""
         return self.measure()
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
@@ -189,7 +155,7 @@ class EvolutionLearner:
         search = self.search
         # Draws depend only on the seed and the generation, so that a resumed search repeats them.
         rng = np.random.default_rng([seeds.seed, seeds.iteration])
-        noise = rng.standard_normal((search.num_pairs, NUM_ORDER_WEIGHTS))
+        noise = rng.standard_normal((search.num_pairs, len(self.mean)))
         noise = np.vstack([noise, -noise])  # antithetic pairs
         candidates = self.mean + search.spread * noise
         self.simulated_runs += sum(one.num_runs for one in self.measurements) * len(candidates)
@@ -213,10 +179,7 @@ class EvolutionLearner:
         self.mean = self.mean - self.search.learning_rate * step
 
     def measure(self) -> Sequence[Measured]:
-        """Measure the average of the weights, which has less noise than the weights themselves.
-
-        With several scenarios the measurement is the mean of the ratios to the rule.
-        """
+        """Measure the average of the weights, which has less noise than the weights themselves."""
         ratio = float(np.mean([one.selection(self.average) for one in self.measurements]))
         return [(ratio, {"rule": self.rule, "network": self.average})]
 
@@ -233,6 +196,65 @@ class EvolutionLearner:
         self.mean = weights["network"]
         for name in _STATE:
             setattr(self, name, state[name])
+
+
+class EvolutionLearner(Evolution):
+    """The evolution strategy for the network of the world of cores.
+
+    Args:
+        scenario: what to train for. With several scenarios the mean of their ratios to the rule is
+            minimised, so that one network serves all of them.
+        rule: parameters of the rule that the network corrects, float64[NUM_ORDER_PARAMETERS].
+        settings: the settings of the search; None for the defaults.
+        start: weights to start from, float64[NUM_ORDER_WEIGHTS]; None to start from the rule.
+        seed: seed of the search, 0 to 255.
+
+    Raises:
+        ConfigError: a scenario is of the world of executors or has no durations.
+        PolicyError: the number of parameters or weights is wrong.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | Sequence[Scenario],
+        rule: npt.ArrayLike,
+        settings: EvolutionSettings | None = None,
+        *,
+        start: Weights | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
+        search = settings or EvolutionSettings()
+        theta = np.array(rule, np.float64)
+        weights = initial_weights(seed) if start is None else np.array(start, np.float64)
+        _check(self.scenarios, theta, weights)
+        # Every scenario gets its share of the runs.
+        count = len(self.scenarios)
+        num_selection = max(1, search.num_selection // count)
+        measurements = []
+        for one in self.scenarios:
+            fitting = max(1, _JOBS_PER_CANDIDATE // count // one.num_jobs)
+            runs = search.runs_per_scenario or fitting
+            measurements.append(_Measurement(one, theta, runs, num_selection))
+        super().__init__(measurements, theta, weights, search, seed)
+
+    def identity(self) -> dict[str, Any]:
+        """The settings of the search, the rule and the scenarios."""
+        return {
+            "search": asdict(self.search),
+            "rule": self.rule.tolist(),
+            "scenarios": [scenario.identity() for scenario in self.scenarios],
+        }
+
+    def card(self) -> dict[str, Any]:
+        """The first scenario, and a list of the others."""
+        first, *others = (scenario.card() for scenario in self.scenarios)
+        return {**first, "also": others}
+
+    def begin(self) -> Sequence[Measured]:
+        """Compile all kernels, and measure the weights at the start."""
+        compile_kernels(self)
+        return super().begin()
 
 
 def _centred_ranks(ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -275,12 +275,18 @@ class Lending:
                 if not self._call_back(entitled):
                     break
                 self.goal[name] += 1
+        self._lend_spare(demands, spare, by_drain)
+        return self._tell(demands, going)
+
+    def _lend_spare(
+        self, demands: Mapping[str, Demand], spare: dict[str, int], by_drain: Sequence[str]
+    ) -> None:
+        """Lend what is free or spare to those that gain, the longest work first."""
         for name in by_drain:
             while self._gains(name, demands[name]):
                 if not self._lend(name, spare):
                     break
                 self.goal[name] += 1
-        return self._tell(demands, going)
 
     def _to_go(self, clock_ms: float, demands: Mapping[str, Demand]) -> int:
         """How many executors take room that are no application's any more."""
