@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -130,13 +130,14 @@ def measured(work: Work | None, name: str, seeds: range, times: float) -> list[f
     return [mean_s(work.kept(path.stem, dict)) for path in kept]
 
 
-def rows(args: argparse.Namespace, times: float) -> Iterator[list[str]]:
+def rows(
+    args: argparse.Namespace, times: float, chosen: Mapping[str, System]
+) -> Iterator[list[str]]:
     """A row for every system."""
     seeds = range(args.seed_start, args.seed_start + args.seeds)
     work = None if args.work is None else Work(args.work)
     runs = {
-        name: [simulated(one, seed, times, args) for seed in seeds]
-        for name, one in (swept if args.sweep else systems)(round(args.start * MS_PER_S)).items()
+        name: [simulated(one, seed, times, args) for seed in seeds] for name, one in chosen.items()
     }
     for name, row in zip(runs, rows_of(runs), strict=True):
         real = measured(work, name, seeds, times)
@@ -175,13 +176,18 @@ def foretold_rows(work: Work, seeds: range, times: float) -> Iterator[list[str]]
 
 
 def main(args: argparse.Namespace) -> None:
+    """Compare the rig's systems, or those of the sweep."""
+    show(args, (swept if args.sweep else systems)(round(args.start * MS_PER_S)))
+
+
+def show(args: argparse.Namespace, chosen: Mapping[str, System]) -> None:
     """Print a table for every length of jobs."""
     headings = ["system", "mean s", *APPS.values(), "started", "again", "killed", "most"]
-    headings += ["to fair", "to static", "on YARN, s", "simulated / YARN"]
+    headings += ["to fair", "to static", "to serve:srpt", "on YARN, s", "simulated / YARN"]
     for times in args.times:
         note = f"an executor starts in {args.start:g} s (sigma {args.sigma:g})"
         title = f"Simulated: {args.seeds} seeds, times {times:g}"
-        print_rows(title, headings, list(rows(args, times)), note)
+        print_rows(title, headings, list(rows(args, times, chosen)), note)
         if args.work is not None:
             seeds = range(args.seed_start, args.seed_start + args.seeds)
             told = list(foretold_rows(Work(args.work), seeds, times))

@@ -366,7 +366,7 @@ def rows_of(runs: Mapping[str, Sequence[Json]]) -> list[list[str]]:
         counts = ("started", "again", "lost")
         row += [f"{np.mean([run[what] for run in of_name]):.1f}" for what in counts]
         row.append(str(max(run["most"] for run in of_name)))
-        for other in ("fair", "static"):
+        for other in ("fair", "static", "serve:srpt"):
             ratio = other in runs and with_interval(ratio_estimate(means[name], means[other]))
             row.append(ratio if ratio and other != name else "")
         loads = [load for run in of_name for load in run["load"]]
@@ -378,7 +378,8 @@ def main(args: argparse.Namespace) -> None:
     """Measure, and print a row for every system."""
     runs = Measurement(args).run()
     headings = ["system", "mean s", *APPS.values(), "executors started", "tasks run again"]
-    headings += ["tasks lost", "most executors", "to fair", "to static", "load average"]
+    headings += ["tasks lost", "most executors", "to fair", "to static"]
+    headings += ["to serve:srpt", "load average"]
     taken = [run["taken_s"] for of_name in runs.values() for run in of_name]
     title = f"Four applications on YARN: {args.seeds} seeds, times {args.times:g}"
     print_rows(title, headings, rows_of(runs), f"a run took {np.mean(taken):.0f} s")
