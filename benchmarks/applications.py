@@ -113,7 +113,10 @@ def simulated(one: System, seed: int, times: float, args: argparse.Namespace) ->
     else:
         owner = tuple(names.index(job["app"]) for job in jobs)
         with_elastic = config.model_copy(update={"elastic": elastic})
-        cluster = ApplicationsCluster(with_elastic, owner, names, (1.0,) * len(names), args.sigma)
+        weights = (1.0,) * len(names)
+        cluster = ApplicationsCluster(
+            with_elastic, owner, names, weights, args.sigma, round(args.tick * MS_PER_S)
+        )
         trace, found = play_applications(sequence, policy, cluster, one.allocation, seed)
         counts = {"started": found.started, "lost": found.interrupted, "most": found.most}
     took = zip(jobs, jct_ms(trace).tolist(), strict=True)
@@ -205,6 +208,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed-start", type=number(0), default=1)
     add("--start", type=number(0, 3600, float), default=3.0, help="median, in s")
     add("--sigma", type=number(0, 3, float), default=0.5)
+    add("--tick", type=number(0.01, 10, float), default=0.1, help="s between looks at executors")
     add("--sweep", action="store_true")
     add("--work", type=Path, help="the work folder of benchmarks.spark.applications")
     return made

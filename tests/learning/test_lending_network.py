@@ -26,7 +26,7 @@ from parcae.learning.evolution import EvolutionSettings
 from parcae.learning.loop import TrainingPlan, train
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 
-_ARGS = Namespace(start=2.0, sigma=0.5)
+_ARGS = Namespace(start=2.0, sigma=0.5, tick=0.1)
 _TINY = EvolutionSettings(num_pairs=1, runs_per_scenario=1, num_selection=1, select_every=1)
 
 

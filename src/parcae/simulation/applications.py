@@ -1,7 +1,7 @@
 """A world of applications: several Spark applications, each a world of cores, on one cluster.
 
 An executor belongs to an application, takes seconds to start and runs tasks of no other. Between
-moments of `TICK_MS` the applications run; at each, an `Allocator` looks at all of them, grants
+moments (`tick_ms`) the applications run; at each, an `Allocator` looks at all of them, grants
 executors and takes them back. So the same kernels serve a shared Spark and many.
 """
 
@@ -28,7 +28,7 @@ from parcae.simulation.kernels.playing import Simulations
 from parcae.simulation.simulator import Simulator, check_status
 from parcae.workloads.workload import JobSequence
 
-#: How often a manager looks at the applications. Spark's own allocation checks as often.
+#: Spark's own allocation checks as often.
 TICK_MS = 100
 
 
@@ -194,6 +194,7 @@ class ApplicationsCluster:
         owner: by job of the workload, its application's number.
         names: the applications' names.
         weights: their weights.
+        tick_ms: how often a manager looks at the applications.
     """
 
     config: SimulationConfig
@@ -201,6 +202,7 @@ class ApplicationsCluster:
     names: tuple[str, ...]
     weights: tuple[float, ...]
     start_sigma: float = 0.0
+    tick_ms: int = TICK_MS
 
     @property
     def elastic(self) -> Elastic:
@@ -321,10 +323,10 @@ def _play(
     held = most = sum(first)
     clock_ms = held_ms = 0
     while not all(one.is_over for one in applications):
-        clock_ms += TICK_MS
+        clock_ms += cluster.tick_ms
         for one in applications:
             one.play_until(clock_ms)
-        held_ms += held * TICK_MS
+        held_ms += held * cluster.tick_ms
         allocation.act(clock_ms, applications)
         held = sum(one.seen.held for one in applications)
         most = max(most, held)
