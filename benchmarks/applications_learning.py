@@ -1,6 +1,6 @@
 """Learns who has executors in the world of applications, and compares it on held-back seeds.
 
-    python -m benchmarks.applications_learning --learned apps-learned --minutes 24 --seeds 8 \\
+    python -m benchmarks.applications_learning --learned apps-learned --minutes 20 --seeds 8 \\
         --seed-start 201 --times 1,3,10
 
 A quarter of the minutes searches the numbers of the lending rule by CMA-ES; in the rest an
@@ -217,7 +217,7 @@ def parser() -> argparse.ArgumentParser:
     made = applications.parser()
     made.description = (__doc__ or "").partition("\n")[0]
     made.add_argument("--learned", type=Path, required=True, help="a folder for what is learned")
-    made.add_argument("--minutes", type=number(0.01, 10_000, float), default=24.0)
+    made.add_argument("--minutes", type=number(0.01, 10_000, float), default=20.0)
     return made
 
 
