@@ -113,7 +113,7 @@ def _ratio(runs: Sequence[tuple[Drawn, float]], rule: Floats, *weights: Floats) 
     return float(np.mean([one.mean_s(rule, *weights) / usual_s for one, usual_s in runs]))
 
 
-class _Measurement:
+class _LendingRuns:
     """Measures networks beside the rule that they correct."""
 
     def __init__(self, rule: Floats, num_runs: int, num_selection: int) -> None:
@@ -136,14 +136,14 @@ class _Measurement:
         return _ratio(self._selection, self._rule, weights)
 
 
-class NetworkLearner(Evolution):
+class LendingLearner(Evolution):
     """Trains Decima's network to correct the lending rule."""
 
     kind = "decima-lending"
     feature_version = _VERSION
 
     def __init__(self, rule: Floats, search: EvolutionSettings) -> None:
-        measurement = _Measurement(rule, search.runs_per_scenario or 1, search.num_selection)
+        measurement = _LendingRuns(rule, search.runs_per_scenario or 1, search.num_selection)
         super().__init__([measurement], rule, first_weights(0), search, seed=0)
 
     def settings(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def learn(folder: Path, minutes: float, command: str = "") -> tuple[Floats, Floa
     def show(at: Iteration) -> None:
         tell(f"network: generation {at.iteration}, {at.seconds:.0f} s, best {at.best:.4f} of rule")
 
-    found = train(NetworkLearner(rule, _SETTINGS), plan, show)
+    found = train(LendingLearner(rule, _SETTINGS), plan, show)
     tell(f"network: {found.iterations} generations, {found.best:.4f} of the rule's time")
     return rule, found.checkpoint.weights["network"]
 

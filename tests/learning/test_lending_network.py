@@ -13,7 +13,7 @@ from benchmarks.applications import mean_s, simulated, systems
 from benchmarks.applications_learning import (
     USUAL,
     Drawn,
-    NetworkLearner,
+    LendingLearner,
     RuleProblem,
     learn,
     learned_system,
@@ -54,7 +54,7 @@ def test_a_network_whose_heads_are_zero_lends_as_the_rule_does() -> None:
 def test_a_training_of_a_network_that_lends_is_resumed_exactly(tmp_path: Path) -> None:
     def trained(folder: str, generations: int, is_resumed: bool = False) -> Weights:
         plan = TrainingPlan(600, generations, tmp_path / folder, is_resumed)
-        train(NetworkLearner(USUAL, _TINY), plan)
+        train(LendingLearner(USUAL, _TINY), plan)
         return read_checkpoint(tmp_path / folder / STATE_FILE).weights["now.network"]
 
     whole = trained("whole", 5)
