@@ -6,7 +6,8 @@ paragraph that says what the policy would save.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -214,11 +215,12 @@ WORKLOAD = "workload.parcae"
 STATE = "state.json"
 #: The files that `learn` writes into its folder.
 _RULE = "tuned.safetensors"
-_EXPORTED = "policy.json"
+EXPORTED = "policy.json"
 _POLICY = "policy.safetensors"
-_COMPARISON = "comparison.json"
-_REPORT = "report.html"
-_SUMMARY = "summary.txt"
+COMPARISON = "comparison.json"
+REPORT = "report.html"
+SUMMARY = "summary.txt"
+FRONT = "front.json"
 #: Called with (seconds done, seconds in all, text about the current step).
 Progress = Callable[[float, float, str], None]
 
@@ -312,7 +314,7 @@ def _remove_results(folder: Path) -> list[str]:
     Raises:
         OSError: a file cannot be removed.
     """
-    names = (_RULE, _POLICY, _EXPORTED, STATE, _COMPARISON, _REPORT, _SUMMARY)
+    names = (_RULE, _POLICY, EXPORTED, STATE, COMPARISON, REPORT, SUMMARY, FRONT)
     removed = [name for name in names if (folder / name).is_file()]
     for name in removed:
         (folder / name).unlink()
@@ -345,11 +347,37 @@ def learn(
 
     See `LearnRequest.check` for further errors.
     """
+    with learning_into(request, begin):
+        return _learn(request, progress or (lambda done, total, text: None), command)
+
+
+@contextmanager
+def learning_into(request: LearnRequest, begin: Callable[[list[str]], None]) -> Iterator[None]:
+    """A folder without earlier results, into which nobody else learns meanwhile; see `learn`."""
     request.check()
     request.folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(request.folder, "learning into"):
         begin(_remove_results(request.folder))
-        return _learn(request, progress or (lambda done, total, text: None), command)
+        yield
+
+
+def tuned(request: LearnRequest, share: float, say: Progress) -> tuple[Tuning, Path]:
+    """Tune the rule in a share of the budget. Returns the result, and its file."""
+    scenario = request.scenario
+    what = f"tuning the rule: {scenario.objective_name}"
+    tuning = tune_rule(
+        scenario,
+        budget_s=request.budget_s * share,
+        start=start_rule("tuned", scenario) if request.start == "shipped" else None,
+        seed=request.seed,
+        progress=lambda now: say(
+            now.seconds, request.budget_s, f"{what} {now.ratio_to_fair:.3f} of fair"
+        ),
+    )
+    card = {**scenario.card(), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
+    rule = request.folder / _RULE
+    write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, card), rule)
+    return tuning, rule
 
 
 def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
@@ -357,20 +385,7 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
     scenario = request.scenario
     world = world_of(scenario)
     is_from_shipped = request.start == "shipped"
-
-    def tell(seconds: float, step: str, ratio: float, of: str) -> None:
-        say(seconds, request.budget_s, f"{step}: {scenario.objective_name} {ratio:.3f} of {of}")
-
-    tuning = tune_rule(
-        scenario,
-        budget_s=request.budget_s * _TUNING_SHARE,
-        start=start_rule("tuned", scenario) if is_from_shipped else None,
-        seed=request.seed,
-        progress=lambda now: tell(now.seconds, "tuning the rule", now.ratio_to_fair, "fair"),
-    )
-    card = {**scenario.card(), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
-    rule = request.folder / _RULE
-    write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, card), rule)
+    tuning, rule = tuned(request, _TUNING_SHARE, say)
     budget_s = request.budget_s * (1 - _TUNING_SHARE)
     setting = AfterTuning(
         scenario, tuning.parameters, budget_s, request.seed, is_from_shipped, request.device
@@ -378,10 +393,10 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
     training = train(
         world.learner(setting),
         TrainingPlan(budget_s),
-        lambda done: tell(
+        lambda done: say(
             tuning.seconds + done.seconds,
-            "training the network",
-            done.best,
+            request.budget_s,
+            f"training the network: {scenario.objective_name} {done.best:.3f} of "
             f"{world.measured_by} at best",
         ),
     )
@@ -406,16 +421,16 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
         num_seeds=request.num_seeds,
         processes=request.processes,
     )
-    write_comparison(comparison, request.folder / _COMPARISON)
+    write_comparison(comparison, request.folder / COMPARISON)
     paragraph = savings_paragraph(comparison, scenario.objective, deployed)
     paragraph += _against_shipped(comparison, scenario.objective, str(best))
     exported, headline = None, ""
     if is_in_cores:
-        exported = request.folder / _EXPORTED
+        exported = request.folder / EXPORTED
         write_policy(export_policy(deployed, scenario.workload), exported)
         headline = savings_headline(comparison, scenario.objective, deployed)
-    write_text(request.folder / _SUMMARY, f"{headline}\n\n{paragraph}".lstrip() + "\n")
-    report = request.folder / _REPORT
+    write_text(request.folder / SUMMARY, f"{headline}\n\n{paragraph}".lstrip() + "\n")
+    report = request.folder / REPORT
     write_report(comparison, report, command=command)
     return LearnResult(comparison, tuning, training, paragraph, best, report, headline, exported)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from parcae.api.formulas import LearnedFormula, learn_formula
 from parcae.api.study import STATE, WORKLOAD, LearnRequest, LearnResult, default_arrivals
 from parcae.api.study import learn as learn_policy
 from parcae.base.errors import ConfigError, FormatError
@@ -30,6 +31,7 @@ from parcae.cli.train import BUDGET, OBJECTIVE, SEARCH_SEED, objective_of
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.sections import setting_warnings
 from parcae.evaluation.statistics import with_interval
+from parcae.learning.formulas import MOST_TERMS
 from parcae.learning.scenario import Scenario, check_arrivals
 from parcae.learning.worlds import world_named
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -46,6 +48,8 @@ from parcae.workloads.workload import Workload
 #: Default number of jobs in a simulated run: of a batch, and of a stream.
 _BATCH_JOBS = 20
 _STREAM_JOBS = 60
+_FORMULA = "formula"
+_KINDS = ("network", _FORMULA)
 
 
 class SettingOptions(Options):
@@ -82,6 +86,12 @@ class LearnSearchOptions(Options):
         "Where tuning and training start: shipped (the policies in the package) | scratch",
     )
     device: str = option("cpu", "cpu | cuda")
+    kind: str = option(
+        "network",
+        "What is learned beside the tuned rule: network (which corrects it) | formula (of at most "
+        f"{MOST_TERMS} terms)",
+        "--as",
+    )
 
 
 @command(
@@ -141,8 +151,9 @@ def learn(
         f"learning has not ended; what was read is in {read}: name that file in place of the logs "
         "to learn again"
     )
+    search_one = learn_formula if search.kind == _FORMULA else learn_policy
     with naming_kept(read, kept):
-        learned = learn_policy(
+        learned = search_one(
             request,
             lambda done, total, text: line.show(done, text),
             shlex.join(["parcae", *sys.argv[1:]]),
@@ -150,6 +161,9 @@ def learn(
         )
     line.end()
     _print_comparison(learned.comparison, folder)
+    if isinstance(learned, LearnedFormula):
+        _print_front(learned)
+        return
     typer.echo("\n" + "\n\n".join(filter(None, [learned.headline, learned.paragraph, ""])))
     typer.echo(_results(learned))
     if learned.training.ending not in ("done", "interrupted"):
@@ -174,6 +188,20 @@ def _print_comparison(comparison: Comparison, folder: Path) -> None:
         typer.echo(f"warning: {warning}")
 
 
+def _print_front(learned: LearnedFormula) -> None:
+    """Print the formulas by their length, and the chosen one's files."""
+    rows = [
+        [one.text, f"{one.terms}", f"{one.ratio_to_fair:.3f}", with_interval(ratio)]
+        for one, ratio in learned.front
+    ]
+    headings = ("formula", "terms", "of fair, where it was chosen", "of the tuned rule, elsewhere")
+    print_rows("No shorter formula is better", headings, rows)
+    exported = shlex.quote(str(learned.exported))
+    typer.echo(f"\n{learned.policy}\n\n{learned.paragraph}\n\nreport: {learned.report}")
+    typer.echo(f"policy file for Spark's plugin: {learned.exported}")
+    typer.echo(f"next: parcae spark doctor --policy {exported}")
+
+
 def _results(learned: LearnResult) -> str:
     """The files, and the command that comes next."""
     lines = [f"report: {learned.report}", f"policy: {learned.policy}"]
@@ -191,6 +219,10 @@ def _check(search: LearnSearchOptions, setting: SettingOptions, config: Simulati
     require("cma", "plotly")
     if search.start not in ("shipped", "scratch"):
         raise ConfigError(f"--start {search.start}: write shipped or scratch")
+    if search.kind not in _KINDS:
+        raise ConfigError(f"--as {search.kind}: write {' or '.join(_KINDS)}")
+    if search.kind == _FORMULA and config.world is not WorldName.CORES:
+        raise ConfigError("--as formula exists in the world of cores only: leave out --world")
     if setting.arrivals is not None:
         check_arrivals(setting.arrivals)
     objective = objective_of(setting.objective, setting.deadlines)
