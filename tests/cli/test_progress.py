@@ -79,7 +79,7 @@ def test_a_line_on_a_terminal_is_no_longer_than_the_terminal_is_wide(
 
 def test_a_study_says_what_it_does(tmp_path: Path) -> None:
     done = ran("parcae reproduce decima-fig16 -o rep", tmp_path)
-    assert "comparing critical path, fair on 1 runs" in done.stderr.splitlines()
+    assert "comparing critical path, fair on 2 runs" in done.stderr.splitlines()
 
 
 def test_a_search_for_orders_says_the_best_so_far_from_time_to_time(
