@@ -204,6 +204,22 @@ def test_a_rule_that_waits_for_room_and_executors_that_stay() -> None:
         assert (told["a"], told["b"]) == (2 if moment else told["a"], 0)
 
 
+def test_what_was_called_back_is_not_lent_as_well() -> None:
+    """`a` has all of nine executors and is idle for long, then the two others want all."""
+    rule = Lending(9)
+    wants = Demand(0, 9, 1e9, 3_000.0)
+    for second in range(300):
+        needed = 9 if second < 150 else 0
+        a = Demand(rule.told.get("a", 3), needed, 1e9 * needed, 3_000.0)
+        rule.share(
+            1_000.0 * second, {"a": a, "b": wants._replace(needed=0), "c": wants._replace(needed=0)}
+        )
+    assert rule.goal["a"] == 9
+    rule.share(300_000.0, {"a": a, "b": wants, "c": wants})
+    assert min(rule.goal.values()) >= 0
+    assert sum(rule.goal.values()) == 9
+
+
 def test_lending_that_loses_time_stops_for_a_while() -> None:
     rule = Lending(4)
     minute = 60_000.0

@@ -275,6 +275,8 @@ class Lending:
                 if not self._call_back(entitled):
                     break
                 self.goal[name] += 1
+        for name, one in demands.items():  # some were called back
+            spare[name] = min(spare[name], max(0, self.goal[name] - one.needed))
         self._lend_spare(demands, spare, by_drain)
         return self._tell(demands, going)
 
