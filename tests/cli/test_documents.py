@@ -57,7 +57,7 @@ class MyPolicy:
 
 
 #: A network of one's own.
-_NETWORK = """
+NETWORK = """
 import torch
 
 
@@ -95,7 +95,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "spark-world.json").write_text(json.dumps(world))
     write_packing_files(folder)
     (folder / "mymodule.py").write_text(_MODULE)
-    (folder / "mynetwork.py").write_text(_NETWORK)
+    (folder / "mynetwork.py").write_text(NETWORK)
     return folder
 
 

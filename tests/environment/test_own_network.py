@@ -23,6 +23,7 @@ from parcae.policies.checkpoint import BEST_FILE, read_checkpoint, write_checkpo
 from parcae.service.serve import demonstrate, simulated_client
 from parcae.workloads.workload import SELECTION_SEED_START, Workload
 from tests.cli.running import run
+from tests.cli.test_documents import NETWORK
 from tests.conftest import job
 from tests.service.running import stopped_when
 
@@ -236,22 +237,8 @@ def test_a_checkpoint_of_another_network_is_refused(
     refused(PolicyError, r"best.safetensors \(tests.*:Wrong\): a score is NaN", "Wrong")
 
 
-_MODULE = """
-import torch
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.score = torch.nn.Linear(6, 1)
-
-    def forward(self, seen):
-        return self.score(seen.jobs).squeeze(2)
-"""
-
-
 def test_a_module_of_the_folder_is_trained_and_compared_at_the_command_line(tmp_path: Path) -> None:
-    (tmp_path / "my_network.py").write_text(_MODULE)
+    (tmp_path / "my_network.py").write_text(NETWORK)
     small = " ".join(f"--set {key}={value}" for key, value in _SMALL.items())
     train = f"parcae train toy --cores 4 --jobs 4 --network my_network:Net --iterations 1 {small}"
     done = run(f"{train} -o t", tmp_path)

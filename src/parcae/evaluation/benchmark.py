@@ -137,15 +137,24 @@ def _times_ms(
         sequence = workload.draw(num_jobs, "batch", config, seed=seed)
         simulator = Simulator(sequence, config, seed)
         stages = max(stages, sum(len(job.stages) for job in sequence.jobs))
-        if isinstance(policy, Remembers):
-            policy.restart()
+        answers = begin_run(simulator, policy)
         simulator.start()
         while simulator.status is Status.NEEDS_DECISION and len(taken) < wanted:
-            taken.append(answer_ms(simulator, policy))
+            taken.append(answer_ms(simulator, answers))
             if len(taken) >= _WARM_UP + _FEWEST and time.perf_counter() > end:
                 wanted = len(taken)
         seed += 1
     return np.array(taken[_WARM_UP:]), stages
+
+
+def begin_run(simulator: Simulator, policy: Any) -> Any:
+    """What answers in a run that is played answer by answer; the simulator gets its tables."""
+    if hasattr(policy, "unwrapped"):
+        policy, simulation = policy.unwrapped(simulator.simulation)
+        simulator.tables = simulation.tables
+    if isinstance(policy, Remembers):
+        policy.restart()
+    return policy
 
 
 def answer_ms(simulator: Simulator, policy: Any) -> float:

@@ -18,8 +18,9 @@ from parcae.base.errors import ConfigError, PolicyError
 from parcae.base.options import option
 from parcae.base.texts import MS_PER_S, s_from_ms, seconds_text
 from parcae.cluster.observation import Observation
-from parcae.cluster.orders import Orders, Planner, Remembers
+from parcae.cluster.orders import Orders, Planner
 from parcae.cluster.trace import Trace
+from parcae.evaluation.benchmark import begin_run
 from parcae.evaluation.forecast import size_error
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.evaluation.log_check import Replayed, replayed_applications
@@ -343,17 +344,12 @@ class _Pair:
         both first had tasks to start, or were there.
         """
         simulator = Simulator(self.sequence, *self.setting)
-        planner = self.policies[1]
-        if hasattr(planner, "unwrapped"):
-            planner, simulation = planner.unwrapped(simulator.simulation)
-            simulator.tables = simulation.tables
+        planner = begin_run(simulator, self.policies[1])
         if not isinstance(planner, Planner):
             raise PolicyError(
                 f"policy {planner.name!r} decides which stage gets a core and plans no order, so "
                 "none can be explained: choose one that orders queries, such as srpt or a formula"
             )
-        if isinstance(planner, Remembers):
-            planner.restart()
         is_later = self.after.completion_ms > self.before.completion_ms
         end_ms = max(int(self.after.completion_ms[row]) for row in rows)
         meetings: dict[int, dict[int, Meeting]] = {row: {} for row in rows}

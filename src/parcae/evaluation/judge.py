@@ -19,10 +19,10 @@ import polars as pl
 from parcae.base.errors import InputError, PolicyError
 from parcae.base.extensions import is_importable, is_reference
 from parcae.base.texts import plain
-from parcae.cluster.orders import Planner, Remembers
+from parcae.cluster.orders import Planner
 from parcae.cluster.trace import NOT_COMPLETED
 from parcae.evaluation.apart import Allowance, PolicyApart
-from parcae.evaluation.benchmark import answer_ms
+from parcae.evaluation.benchmark import answer_ms, begin_run
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.policies import check_seeds
@@ -253,12 +253,9 @@ def _play_again(world: ClusterWorld, policy: AnyPolicy, seed: int) -> tuple[list
     times_ms: list[float] = []
     if not isinstance(policy, Planner) and not hasattr(policy, "decide"):
         return world.run(sequence, policy, seed).completion_ms.tolist(), times_ms
-    if isinstance(policy, Remembers):
-        policy.restart()
     simulator = Simulator(sequence, world.config, seed)
-    if hasattr(policy, "unwrapped"):
-        policy.unwrapped(simulator.simulation)  # which keeps accounts where it needs them
+    answers = begin_run(simulator, policy)
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
-        times_ms.append(answer_ms(simulator, policy))
+        times_ms.append(answer_ms(simulator, answers))
     return simulator.trace(policy.name).completion_ms.tolist(), times_ms

@@ -29,12 +29,12 @@ from parcae.workloads.stage_table import (
     StageColumn,
     StageTable,
     as_count,
-    as_duration,
     as_name,
     as_number,
     as_time,
     check_columns,
     find_columns,
+    in_ms,
     open_csv,
     open_json,
     open_parquet,
@@ -59,18 +59,14 @@ def _flag(cell: Any, _: StageColumn) -> bool:
     raise ValueError(f"{word[:40]!r} is neither true nor false")
 
 
-def _ms(cell: Any, column: StageColumn) -> float:
-    return as_duration(cell, column.unit_ms)
-
-
 _MEANINGS: Meanings = {
     "arrival": ("when the query arrived", lambda cell, of: as_time(cell, of.unit_ms)),
-    "duration": ("for how long it ran", _ms),
-    "elapsed": ("time from its arrival to its end", _ms),
-    "queued": ("for how long it waited", _ms),
-    "planning": ("for how long it was compiled", _ms),
-    "cpu": ("CPU time of all cores", _ms),
-    "system_cpu": ("further CPU time", _ms),
+    "duration": ("for how long it ran", in_ms),
+    "elapsed": ("time from its arrival to its end", in_ms),
+    "queued": ("for how long it waited", in_ms),
+    "planning": ("for how long it was compiled", in_ms),
+    "cpu": ("CPU time of all cores", in_ms),
+    "system_cpu": ("further CPU time", in_ms),
     "tasks": ("number of tasks", lambda cell, _: as_count(cell)),
     "bytes": ("bytes that it read", lambda cell, _: as_number(cell)),
     "mbytes": ("megabytes that it read", lambda cell, _: 1e6 * as_number(cell)),

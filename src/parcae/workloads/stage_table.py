@@ -341,6 +341,11 @@ def _durations(cell: Any, column: StageColumn) -> list[float]:
     return [as_duration(one, column.unit_ms) for one in _entries(inner, separators)]
 
 
+def in_ms(cell: Any, column: StageColumn) -> float:
+    """The duration of a cell, by its column's unit."""
+    return as_duration(cell, column.unit_ms)
+
+
 #: What a column can mean, by its name: in words, and how its cells are read.
 Meanings = Mapping[str, tuple[str, Callable[[Any, StageColumn], Any]]]
 _MEANINGS: Meanings = {
@@ -350,8 +355,8 @@ _MEANINGS: Meanings = {
     "parents": ("the stages that must end first", lambda cell, _: as_name_lists(cell)),
     "tasks": ("number of tasks", lambda cell, _: as_count(cell)),
     "durations": ("durations of tasks", _durations),
-    "duration_mean": ("their mean", lambda cell, of: as_duration(cell, of.unit_ms)),
-    "duration_sd": ("their standard deviation", lambda cell, of: as_duration(cell, of.unit_ms)),
+    "duration_mean": ("their mean", in_ms),
+    "duration_sd": ("their standard deviation", in_ms),
     "arrival": ("when the job arrived", lambda cell, of: as_time(cell, of.unit_ms)),
     "pool": ("Spark's scheduler pool", lambda cell, _: as_name(cell)),
     "user": ("the person who ran the job", lambda cell, _: as_name(cell)),
