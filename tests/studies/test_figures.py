@@ -34,6 +34,7 @@ from parcae.papers.contenders import (
     with_sweeps,
     without_trainings,
 )
+from parcae.papers.runner import StudyRun
 from parcae.papers.table import STUDIES
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.rigid.config import PackingConfig
@@ -184,6 +185,22 @@ def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> No
         kept.write_text(other)
         with pytest.raises(FormatError, match="remove it"):
             words()
+
+
+def test_applications_hold_executors_and_one_application_starts_none(tmp_path: Path) -> None:
+    jobs = tuple(chain(1, tasks, 800 * tasks, f"job {tasks}") for tasks in range(1, 9))
+    cluster = SimulationConfig(num_executors=4)
+    request = _request(tmp_path, workload=Workload("eight", jobs), config=cluster, num_jobs=8)
+    request = replace(request, num_runs=1)
+    (part, *_) = figures.application_parts(request)
+    study = STUDIES["applications"]
+    (outcome,) = study.play(StudyRun(study, request, [part], {}))
+    started = {label: found["executors_started"][0] for label, found in outcome.values.items()}
+    assert started.pop("FairScheduler") > 0
+    assert started["static split"] == started["one application"] == 0
+    # Sharing leaves no core idle beside a job that waits; a split does.
+    times = {label: found["average_jct_s"][0] for label, found in outcome.values.items()}
+    assert times["one application"] < times["static split"]
 
 
 def test_shifts_resizes_a_cluster_of_executor_classes(tmp_path: Path) -> None:

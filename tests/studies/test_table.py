@@ -77,7 +77,8 @@ def test_every_figure_and_table_of_the_papers_is_a_row() -> None:
     decima = ("3", "9a", "9b", *range(10, 15), "15a", "15b", 16, *range(19, 24))
     names = [
         *(f"decima-fig{number}" for number in decima),
-        *("decima-table2", "decima-table3", "objectives", "shifts", "learning-curves"),
+        *("decima-table2", "decima-table3"),
+        *("objectives", "shifts", "learning-curves", "applications"),
         *("idle-table1", "idle-fig3", "idle-fig4", "idle-fig5"),
         *("deeprm-fig4", "deeprm-fig5", "deeprm-fig6", "deeprm-fig7"),
         *("a2c-table1", "a2c-table2", "a2c-table3", "a2c-table4"),

@@ -31,6 +31,8 @@ from parcae.decima.idle_theory import (
     expected_average_jct,
 )
 from parcae.decima.learning.recipes import fair_runs, mean_gap_s
+from parcae.evaluation.applications import AUTO, ApplicationsWorld, read_applications
+from parcae.evaluation.compare import compare
 from parcae.evaluation.gantt import Bars, Chart, Panel, write_gantt
 from parcae.evaluation.policies import resolve_policies
 from parcae.learning.scenario import Scenario
@@ -48,7 +50,7 @@ from parcae.papers.contenders import (
     rigid_policies,
 )
 from parcae.papers.drawing import time_edges
-from parcae.papers.runner import JCT, PartOutcome, StudyRun, compare_parts
+from parcae.papers.runner import JCT, PartOutcome, StudyRun, by_measure, compare_parts
 from parcae.policies.names import PolicyName
 from parcae.rigid.a2c.layout import Architecture
 from parcae.rigid.bernoulli import CODE, load_of_rate
@@ -60,7 +62,8 @@ from parcae.rigid.metrics import mean_of_started, slowdown
 from parcae.rigid.sources import DrawnSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 from parcae.simulation.bounds import lower_bounds
-from parcae.simulation.config import SimulationConfig, decima_classes
+from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
+from parcae.simulation.elastic import Elastic
 from parcae.simulation.future import Status
 from parcae.simulation.metrics import (
     concurrency,
@@ -513,6 +516,73 @@ def with_search(run: StudyRun) -> list[PartOutcome]:
         order = best_job_order(scenario.sequence(seed), scenario.config, seed)
         best.append(order.average_jct_ms / MS_PER_S)
     return [replace(outcome, values={SEARCH: {JCT: best}, **outcome.values})]
+
+
+# Applications on an unmodified cluster manager.
+
+#: By label, who has executors and who orders an application's jobs.
+ALLOCATED = {
+    "FairScheduler": "dynamic:preempt/fifo",
+    "static split": "static/fifo",
+    "split that lends": "serve/srpt",
+    "one application": "shared/account",
+}
+#: As on the real YARN: when an executor starts and goes; the mean task, which parts multiply.
+_YARN = Elastic(cores_per_executor=1, min_cores=1, start_ms=3_000, idle_ms=3_000)
+_START_SIGMA = 0.5
+_YARN_TASK_MS = 750.0
+_APPLICATIONS = ("smallest", "small", "medium", "large")
+
+
+def application_parts(_: Request) -> list[Part]:
+    """Tasks of several lengths beside an executor's start."""
+    lengths = {x: x * _YARN_TASK_MS / MS_PER_S for x in (1.0, 3.0, 10.0)}
+    return [Part(f"tasks of {s:g} s", None, named(*ALLOCATED), x=x) for x, s in lengths.items()]
+
+
+def between_applications(run: StudyRun) -> list[PartOutcome]:
+    """Compare who has executors, each with its own order in every application.
+
+    Jobs belong to four applications, by their work.
+    """
+    request = run.request
+    jobs = request.jobs_to_draw.jobs
+    config = SimulationConfig(
+        world=WorldName.CORES, num_executors=request.config.num_executors, elastic=_YARN
+    )
+    by_work = np.argsort([job.work_ms for job in jobs], kind="stable")
+    users = np.empty(len(jobs), np.int64)
+    users[by_work] = np.arange(len(jobs)) * len(_APPLICATIONS) // len(jobs)
+    owned = [replace(job, user=_APPLICATIONS[row]) for job, row in zip(jobs, users, strict=True)]
+    tasks = sum(job.num_tasks for job in jobs)
+    mean_ms = sum(job.work_ms for job in jobs) / tasks
+    outcomes = []
+    for part in run.parts:
+        request.say(f"comparing {part.name}")
+        step = with_work(part.x * _YARN_TASK_MS / mean_ms)
+        workload, _ = step(Workload(request.jobs_to_draw.name, tuple(owned)))
+        cluster = read_applications(AUTO, workload, config, _YARN, _START_SIGMA)
+        values = {}
+        for label, both in ALLOCATED.items():
+            allocation, _, policy = both.partition("/")
+            world = ApplicationsWorld(
+                workload,
+                config.model_copy(update={"elastic": None}),
+                request.stream,
+                request.jobs(30, 60),
+                cluster=cluster,
+                allocations=(allocation,),
+            )
+            (result,) = compare(
+                world,
+                [policy],
+                num_seeds=len(run.seeds),
+                seed_start=run.seeds[0],
+                processes=request.processes,
+            ).policies
+            values[label] = by_measure(result.runs)
+        outcomes.append(PartOutcome(part, values))
+    return outcomes
 
 
 # Figure 15b: the time of a decision, and the time between scheduling events.

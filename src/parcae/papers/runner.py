@@ -418,7 +418,7 @@ def _play_cluster(run: StudyRun, part: Part) -> PartOutcome:
         }
         return sequence, {label: replace(one, policy=label) for label, one in traces.items()}
 
-    values = {labels[result.name]: _by_measure(result.runs) for result in comparison.policies}
+    values = {labels[result.name]: by_measure(result.runs) for result in comparison.policies}
     if run.study.per_run is not None:
         found = [run.study.per_run(*replay(seed)) for seed in seeds]
         for label, measured in values.items():
@@ -436,7 +436,7 @@ def _play_cluster(run: StudyRun, part: Part) -> PartOutcome:
     return PartOutcome(part, values, notes, replay)
 
 
-def _by_measure(runs: pl.DataFrame) -> dict[str, FloatArray]:
+def by_measure(runs: pl.DataFrame) -> dict[str, FloatArray]:
     """By measure, a number for every run; times in seconds. Unknown measures are left out."""
     found = {}
     for column in runs.select(numeric()).iter_columns():
