@@ -85,8 +85,8 @@ dist: $(READY) jars  ## A wheel with these jars, in dist/.
 	rm -rf build/lib build/bdist.*
 	SOURCE_DATE_EPOCH=315532800 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
-docs: $(READY)  ## The API reference of `import parcae`, in build/api.
-	$(BIN)/python -m pdoc -d google -o build/api parcae
+docs: $(READY)  ## The documentation site, in build/site.
+	$(BIN)/zensical build --strict
 
 bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench simulator --json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,16 +48,22 @@ def test_an_example_prints_what_is_expected(
     assert capsys.readouterr().out == expected.read_text()
 
 
-def test_the_reference_is_built_from_the_docstrings(tmp_path: Path) -> None:
+def test_the_site_has_every_page_and_the_reference_from_the_docstrings() -> None:
+    site = _ROOT / "build" / "site"
+    shutil.rmtree(site, ignore_errors=True)
+    tool = Path(sys.executable).with_name("zensical")
     done = subprocess.run(
-        [sys.executable, "-m", "pdoc", "-d", "google", "-o", str(tmp_path), "parcae"],
-        capture_output=True,
-        text=True,
+        [tool, "build", "--strict", "--clean"], cwd=_ROOT, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "parcae.html").read_text()
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in (_ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(_ROOT / "docs").with_suffix("")
+        folder = site / (name.parent if name.name == "README" else name)
+        assert "<h1" in (folder / "index.html").read_text(), page
+    reference = (site / "api" / "index.html").read_text()
     for name in ("simulate", "compare", "SchedulerView", "ModelPolicy"):
-        assert f'id="{name}"' in page
+        assert f'id="parcae.{name}"' in reference
+    assert "one-spark-or-many" in (site / "search.json").read_text()
 
 
 _PAGES = [*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")]
