@@ -56,13 +56,13 @@ def test_the_site_has_every_page_and_the_reference_from_the_docstrings() -> None
         [tool, "build", "--strict", "--clean"], cwd=_ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for page in (_ROOT / "docs").rglob("*.md"):
-        name = page.relative_to(_ROOT / "docs").with_suffix("")
+    for source in (_ROOT / "docs").rglob("*.md"):
+        name = source.relative_to(_ROOT / "docs").with_suffix("")
         folder = site / (name.parent if name.name == "README" else name)
-        assert "<h1" in (folder / "index.html").read_text(), page
+        assert "<h1" in (folder / "index.html").read_text(), source
     reference = (site / "api" / "index.html").read_text()
-    for name in ("simulate", "compare", "SchedulerView", "ModelPolicy"):
-        assert f'id="parcae.{name}"' in reference
+    for public in ("simulate", "compare", "SchedulerView", "ModelPolicy"):
+        assert f'id="parcae.{public}"' in reference
     assert "one-spark-or-many" in (site / "search.json").read_text()
 
 
