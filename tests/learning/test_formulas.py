@@ -48,4 +48,5 @@ def test_the_command_writes_the_front_and_a_policy_file(tmp_path: Path) -> None:
     assert f"formula: {best['text']}" in done.stdout
     assert "than the rule that was tuned for as long" in " ".join(done.stdout.split())
     assert (tmp_path / "found" / "report.html").exists()
+    assert (tmp_path / "found" / "front.png").stat().st_size > 5_000
     refused(f"{words} --as poem", tmp_path, "--as poem: write network or formula")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from parcae.api import study
 from parcae.base.files import write_text
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import Comparison, write_comparison
+from parcae.evaluation.pictures import new_picture, tidy, write_picture
 from parcae.evaluation.report import write_report
-from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.statistics import Estimate, with_distances
 from parcae.learning.formulas import FoundFormula, search_formulas
 from parcae.learning.worlds import world_of
 from parcae.policies.names import FORMULA
@@ -54,8 +55,9 @@ def learn_formula(
     """Tune the rule for half of the time and search formulas for the other half, on the same kind
     of runs; compare on held-out runs, and write all files to the folder.
 
-    The files are tuned.safetensors (the rule), policy.json (the chosen formula), front.json,
-    comparison.json, report.html and summary.txt; arguments and errors are those of `study.learn`.
+    The files are tuned.safetensors (the rule), policy.json (the chosen formula), front.json and
+    front.png, comparison.json, report.html and summary.txt; arguments and errors are those of
+    `study.learn`.
     """
     scenario, folder, half_s = request.scenario, request.folder, request.budget_s / 2
     with study.learning_into(request, begin):
@@ -89,11 +91,23 @@ def learn_formula(
         exported, report = folder / study.EXPORTED, folder / study.REPORT
         write_text(folder / study.FRONT, json.dumps(rows, indent=2) + "\n")
         write_policy(export_policy(names[place], scenario.workload), exported)
+        draw_front(found, to_rule, folder / study.FRONT_PICTURE)
         write_comparison(comparison, folder / study.COMPARISON)
         write_text(folder / study.SUMMARY, f"{names[place]}\n\n{paragraph}\n")
         write_report(comparison, report, command=command)
     front = tuple(zip(found, to_rule, strict=True))
     return LearnedFormula(comparison, front, names[place], paragraph, exported, report)
+
+
+def draw_front(found: Sequence[FoundFormula], to_rule: Sequence[Estimate], path: Path) -> None:
+    """Draw the objective of the formulas over their length."""
+    means, *reach = with_distances(to_rule)
+    figure = new_picture(6.0, 3.8)
+    axis = figure.subplots()
+    axis.axhline(1.0, color="gray", linewidth=0.8)
+    axis.errorbar([one.terms for one in found], means, yerr=reach, marker="o", capsize=3)
+    tidy(axis, ("terms", "objective / the tuned rule's"), "formulas, on held-out runs")
+    write_picture(figure, path)
 
 
 def chosen(front: tuple[FoundFormula, ...]) -> int:

@@ -221,6 +221,7 @@ COMPARISON = "comparison.json"
 REPORT = "report.html"
 SUMMARY = "summary.txt"
 FRONT = "front.json"
+FRONT_PICTURE = "front.png"
 #: Called with (seconds done, seconds in all, text about the current step).
 Progress = Callable[[float, float, str], None]
 
@@ -314,7 +315,7 @@ def _remove_results(folder: Path) -> list[str]:
     Raises:
         OSError: a file cannot be removed.
     """
-    names = (_RULE, _POLICY, EXPORTED, STATE, COMPARISON, REPORT, SUMMARY, FRONT)
+    names = (_RULE, _POLICY, EXPORTED, STATE, COMPARISON, REPORT, SUMMARY, FRONT, FRONT_PICTURE)
     removed = [name for name in names if (folder / name).is_file()]
     for name in removed:
         (folder / name).unlink()
