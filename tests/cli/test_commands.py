@@ -309,6 +309,13 @@ def _has_recorded_orders(folder: Path) -> bool:
     return any(re.search(rb'"orders","seq":\d+,"jobs":\[\{', path.read_bytes()) for path in files)
 
 
+def test_a_service_of_several_applications_points_to_one_shared_spark(tmp_path: Path) -> None:
+    words = "parcae serve --policy fair --workload toy --port 0 --admin-port -1 --for 0.1"
+    assert "parcae consolidate" not in ran(words, tmp_path).stdout
+    shared = ran(f"{words} --scope cluster --cores 4", tmp_path)
+    assert "one shared Spark is faster" in shared.stdout
+
+
 def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> None:
     with stopped_when(lambda: _has_recorded_orders(tmp_path / "r")):
         done = ran(

@@ -20,10 +20,16 @@ from parcae.evaluation.comparison import text_table
 from parcae.service.replay import Difference, Kind, Replay, ReplayedShare, Shares, replay_recording
 from parcae.service.serve import ServeSettings
 from parcae.service.serve import serve as serve_clients
+from parcae.service.session import Scope
 from parcae.workloads.archive import load_workload
 
 PROFILE = option(
     "tpch", f"Profile of the recurring jobs. {SOURCE_HELP}", "--workload", check="read"
+)
+
+ONE_IS_FASTER = (
+    "Moving executors between applications saves little; one shared Spark is faster where it is "
+    "possible: parcae consolidate LOGS says by how much"
 )
 
 
@@ -50,6 +56,8 @@ def serve(
         text = f"{policy} serves on {settings.host}:{port}"
         if admin_port is not None:
             text += f"; live page http://127.0.0.1:{admin_port}/"
+        if settings.scope is Scope.CLUSTER:
+            text += f"\n{ONE_IS_FASTER}"
         if as_json:
             text = json.dumps({"port": port, "admin_port": admin_port, "policy": policy})
         # Flushed: a program that started the service waits for this line.
