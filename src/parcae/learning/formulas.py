@@ -32,14 +32,17 @@ _SURVIVORS = 24
 _CHILDREN = 48
 _SELECT_EVERY = 5
 #: The share of the time in which formulas are bred; the rest is for the constants of the best.
-_BREEDING = 0.6
-_NUM_POLISHED = 3
+_BREEDING = 0.5
+_NUM_POLISHED = 2
+#: CMA-ES needs two dimensions.
+_LEAST_NUMBERS = 2
 #: What the search begins with.
 _KNOWN = (
     *("rem", "total", "service", "path", "fair", "rem * error", "rem + path * cores"),
     *("rem * (1 + 0.5 * stages)", "rem + path * width", "log(rem) + 0.3 * log(path * cores)"),
     "log(rem) + 0.3 * log(total) - 0.1 * log(age)",
     "max(rem, path * cores) / (1 + running)",
+    "log(rem) + .1 * log(path * cores) + .1 * log(total) - .1 * log(1 + age) + .1 * log(width)",
 )
 _OF_TWO = {"+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div}
 _CALLED = {"min": 2, "max": 2, "sqrt": 1, "log": 1}
@@ -84,10 +87,10 @@ def search_formulas(
             search.select()
             progress(time.perf_counter() - begin_s, search.front()[-1])
     search.select()
-    best = [one for one in search.front() if _numbers(one.text)][-_NUM_POLISHED:]
-    while best:
-        left_s = max(0.0, begin_s + budget_s - time.perf_counter()) / len(best)
-        search.polish(best.pop(), SearchLimits(left_s, max_generations, _SELECT_EVERY))
+    promising = search.promising()
+    while promising:
+        left_s = max(0.0, begin_s + budget_s - time.perf_counter()) / len(promising)
+        search.polish(promising.pop(0), SearchLimits(left_s, max_generations, _SELECT_EVERY))
         progress(time.perf_counter() - begin_s, search.front()[-1])
     return search.front()
 
@@ -110,8 +113,7 @@ class _FormulaSearch:
         self._population = [parse_formula(text) for text in _KNOWN]
         self._polished = ""
         # This also compiles the kernels before the clock starts.
-        shortest = self._population[0]
-        self._costs = {shortest: self._ratio(shortest, self._selection)}
+        self._costs = {one: self._ratio(one, self._selection) for one in self._population}
 
     def _with_fair(self, seeds: Any) -> tuple[Runs, float]:
         runs = self._scenario.batch(seeds)
@@ -204,11 +206,16 @@ class _FormulaSearch:
                 found.append(FoundFormula(one.text, one.terms, self._costs[one]))
         return tuple(found)
 
-    def polish(self, found: FoundFormula, limits: SearchLimits) -> None:
+    def promising(self) -> list[str]:
+        """The best formulas on the selection runs, also long ones, with numbers to be polished."""
+        ranked = sorted(self._costs, key=self._costs.__getitem__)
+        texts = [one.text for one in ranked if len(_numbers(one.text)) >= _LEAST_NUMBERS]
+        return texts[:_NUM_POLISHED]
+
+    def polish(self, text: str, limits: SearchLimits) -> None:
         """Search the constants of a formula by CMA-ES, as factors of what they are."""
-        self._polished = found.text
-        # CMA-ES needs two dimensions.
-        start = np.zeros(max(2, len(_numbers(found.text))))
+        self._polished = text
+        start = np.zeros(len(_numbers(text)))
         best = search_parameters(self, start, limits, seed=self._seed)
         self._costs[self._with_factors(best.parameters)] = best.cost
 
