@@ -11,9 +11,10 @@ import torch
 from parcae.base.errors import DivergedError
 from parcae.evaluation.statistics import ratio_estimate
 from parcae.learning.loop import IterationSeeds
+from parcae.policies.networks.layout import allocate
 from parcae.rigid.benchmark import benchmark_packing
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.deeprm.kernels import DeepRMSettings, allocate_record, shapes, sums_of
+from parcae.rigid.deeprm.kernels import DeepRMRecord, DeepRMSettings, shapes, sums_of
 from parcae.rigid.deeprm.learner import RECIPES, DeepRMLearner, logits_of, run_advantages
 from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.layout import Cost, select
@@ -49,7 +50,7 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
     batch.begin()
     for _ in range(40):
         batch.step(rng.integers(-1, 10, len(batch)))
-    record = allocate_record(settings, 1, 20)
+    record = allocate(DeepRMRecord, 1, decisions=20, **settings.sizes)
     views = batch.show()
     tables = DeepRMPolicy("deeprm", weights, settings).tables(views)
     for row in range(20):

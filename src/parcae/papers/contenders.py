@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.base.files import write_text
 from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.decima.learning.gradients import gradient_learner
@@ -43,7 +39,6 @@ from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.sources import PackingSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.describe import fingerprint
 from parcae.workloads.workload import SELECTION_SEED_START, Workload
 
 FloatArray = npt.NDArray[np.float64]
@@ -685,53 +680,25 @@ def without_trainings(part: Part, texts: Sequence[str]) -> Part:
     return replace(part, policies=policies, trainings={})
 
 
-#: File with the results of parameter sweeps, beside the studies' results. Other studies of the same
-#: setting reuse it.
-_SWEEPS_FILE = "tuned-heuristics.json"
-#: By digest of the setting, the name of the policy with the best parameters, and words about it.
-_SWEEPS = TypeAdapter(dict[str, tuple[str, str]])
 #: Largest number of jobs in the runs of sweeps and trainings of studies of executor classes, except
 #: with --full: the sweep of Graphene* has 450 combinations.
 SHORT_JOBS = 60
 
 
 def with_sweeps(request: Request, part: Part) -> Part:
-    """The part with `:tuned` heuristics of sweeps that the studies of executor classes share.
-
-    They are those of the file, or new ones that are added to it.
-    """
+    """The part of a study of executor classes with `:tuned` heuristics, tuned on few jobs."""
     one = part.setting
     assert isinstance(one, Scenario)
     # A batch must keep its size; a stream can be shorter for tuning.
     is_short = not request.is_full and one.arrivals != "batch"
     num_jobs = min(one.num_jobs, SHORT_JOBS) if is_short else one.num_jobs
-    setting = (
-        fingerprint(one.workload),
-        one.config.model_dump(mode="json"),
-        one.arrivals,
-        num_jobs,
-    )
-    path = request.output.parent / _SWEEPS_FILE
-    try:
-        known = _SWEEPS.validate_json(path.read_bytes()) if path.exists() else {}
-    except ValueError:
-        raise FormatError(
-            f"{path}: not a file of sweeps written by a study of executor classes; remove it"
-        ) from None
     policies = {**part.policies}
     notes = [*part.notes]
     for label, name in part.policies.items():
-        if not name.endswith(":tuned"):
-            continue
-        family = name.removesuffix(":tuned")
-        key = hashlib.sha256(json.dumps([*setting, family]).encode()).hexdigest()[:16]
-        if key not in known:
+        family, _, argument = name.rpartition(":")
+        if argument == "tuned":
             request.say(f"tuning {family} on {part.name}")
             best = sweep(one.workload, family, one.config, one.arrivals, num_jobs)
-            tuned = ":".join([family, *(f"{value:g}" for value in best.best)])
-            known[key] = (tuned, f"{describe(best)} of {num_jobs} jobs")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps(known, indent=2) + "\n")
-        policies[label], words = known[key]
-        notes.append(f"{label}: {words}")
+            policies[label] = ":".join([family, *(f"{value:g}" for value in best.best)])
+            notes.append(f"{label}: {describe(best)} of {num_jobs} jobs")
     return replace(part, policies=policies, notes=tuple(notes))

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parcae.decima.graph.family import stage_heights
 from parcae.decima.graph.layout import EMBEDDING, SLOPE, DecimaSettings, initial_weights
 from parcae.decima.graph.network import DecimaNetwork
 from parcae.papers.contenders import Learned
@@ -43,14 +42,16 @@ class GraphBatch:
 
     Args:
         x: the features of every stage.
-        edges: for every height from 1 on, (parents, children).
+        children: float32[S, S], sparse: 1 where the second stage waits for the first.
+        is_parent: float32[S, 1], 1 for a stage for which another waits.
         target: the critical path of every stage.
         first: the first stage of every DAG but the first.
         is_choice: which DAGs have several stages without parents.
     """
 
     x: torch.Tensor
-    edges: list[tuple[torch.Tensor, torch.Tensor]]
+    children: torch.Tensor
+    is_parent: torch.Tensor
     target: torch.Tensor
     first: npt.NDArray[np.int64]
     is_choice: npt.NDArray[np.bool_]
@@ -84,7 +85,6 @@ def graph_batch(jobs: Sequence[JobSpec]) -> GraphBatch:
     ]
     x = np.zeros((len(work), DecimaSettings().num_features), np.float32)
     x[:, 0] = work
-    heights = np.concatenate([stage_heights(job) for job in jobs])
     pairs = np.array(
         [
             (start + parent, start + child)
@@ -93,10 +93,12 @@ def graph_batch(jobs: Sequence[JobSpec]) -> GraphBatch:
             for child in children
         ]
     ).reshape(-1, 2)
-    by_height = (pairs[heights[pairs[:, 0]] == height] for height in range(1, heights.max() + 1))
+    is_parent = np.isin(np.arange(len(work)), pairs[:, 0]).astype(np.float32)
+    ones = torch.ones(len(pairs))
     return GraphBatch(
         torch.from_numpy(x),
-        [(torch.from_numpy(some[:, 0]), torch.from_numpy(some[:, 1])) for some in by_height],
+        torch.sparse_coo_tensor(torch.from_numpy(pairs.T), ones, (len(work), len(work))),
+        torch.from_numpy(is_parent)[:, None],
         torch.from_numpy(np.concatenate(paths).astype(np.float32)),
         first[1:-1],
         np.array([sum(not stage.parents for stage in job.stages) > 1 for job in jobs]),
@@ -127,13 +129,12 @@ class PathNetwork(torch.nn.Module):
         """Embed the stages from leaves to roots (Decima, Eq. 1), and predict their paths."""
         prepared = self.decima.linear("prep.1", batch.x)
         e = prepared
-        for parents, children in batch.edges:
-            rows, position = torch.unique(parents, return_inverse=True)
-            messages = self._transform("f_stage", e.index_select(0, children))
-            total = messages.new_zeros(len(rows), EMBEDDING).index_add(0, position, messages)
+        # A stage has its embedding as soon as its children had theirs a round before.
+        for _ in range(SHAPE.max_depth - 1):
+            total = batch.children @ self._transform("f_stage", e)
             if self.has_two_transforms:
                 total = self._transform("g_stage", total)
-            e = e.index_copy(0, rows, prepared.index_select(0, rows) + total)
+            e = prepared + batch.is_parent * total
         return torch.as_tensor(self.readout(e).squeeze(1))
 
     def _transform(self, name: str, x: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from parcae.decima.idle_theory import (
 )
 from parcae.decima.learning.recipes import fair_runs, mean_gap_s
 from parcae.evaluation.applications import AUTO, ApplicationsWorld, read_applications
+from parcae.evaluation.benchmark import answer_ms, begin_run
 from parcae.evaluation.compare import compare
 from parcae.evaluation.gantt import Bars, Chart, Panel, write_gantt
 from parcae.evaluation.policies import resolve_policies
@@ -56,11 +56,10 @@ from parcae.rigid.a2c.layout import Architecture
 from parcae.rigid.bernoulli import CODE, load_of_rate
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import to_steps
-from parcae.rigid.layout import select
 from parcae.rigid.logs import read_log
-from parcae.rigid.metrics import mean_of_started, slowdown
+from parcae.rigid.metrics import mean_of_started, slowdown, waiting_spans
 from parcae.rigid.sources import DrawnSource, RigidLogSource
-from parcae.rigid.world import PackingBatch
+from parcae.rigid.world import RigidOutcome
 from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.elastic import Elastic
@@ -598,16 +597,13 @@ def measure_latencies(
     between the events at which it has to decide, in ms.
     """
     simulator = Simulator(sequence, config, seed)
+    answers = begin_run(simulator, policy)
     simulator.start()
     decision_ms = list[float]()
     event_ms = list[int]()
     while simulator.status is Status.NEEDS_DECISION:
-        observation = simulator.observe()
-        event_ms.append(int(observation.now.clock_ms[0]))
-        began = time.perf_counter()
-        decision = policy.decide(observation)
-        decision_ms.append((time.perf_counter() - began) * MS_PER_S)
-        simulator.step(decision)
+        event_ms.append(int(simulator.state.now.clock_ms[0]))
+        decision_ms.append(answer_ms(simulator, answers))
     # Several decisions can fall on one simulated time.
     intervals = np.diff(np.unique(np.array(event_ms, np.int64))).astype(np.float64)
     return np.array(decision_ms[_WARM_UP:] or decision_ms), intervals
@@ -910,50 +906,33 @@ def withheld(run: StudyRun) -> list[PartOutcome]:
     values = {}
     for label, policy in rigid_policies(part, run.made, run.request.processes).items():
         run.request.say(f"measuring which jobs {label} withholds")
-        batch, shares = withholding_of(stage, policy)
-        values[label] = {**shares, **slowdowns_by_size(batch)}
+        outcomes = stage.play(policy).outcomes()
+        shares = withholding(outcomes, stage.source.config.num_slots)
+        values[label] = {**shares, **slowdowns_by_size(outcomes)}
     return [PartOutcome(part, values)]
 
 
-def withholding_of(stage: Stage, policy: Any) -> tuple[PackingBatch, dict[str, float]]:
-    """Step every sequence to its end. Returns the runs, and the shares of steps, of steps with jobs
-    waiting, and of withheld jobs.
-
-    A job is withheld in every step in which time passes although it could have started.
-    """
-    batch = stage.batch(policy.wants_profile)
-    batch.begin()
-    # For every step of every sequence in which time passed: whether a job was waiting, and the
-    # durations of those that could have started.
-    steps: list[tuple[bool, npt.NDArray[np.int64]]] = []
-    while not batch.is_over.all():
-        views = batch.show()
-        # Decide only for the sequences that have not ended; -1 stands for no decision.
-        rows = np.flatnonzero(~batch.is_over)
-        slots = np.full(len(batch), -1)
-        slots[rows] = [policy.decide(select(views, row)) for row in rows.tolist()]
-        is_placed = batch.step(slots)
-        # A step that placed no job let time pass.
-        for row in rows[is_placed[rows] == 0].tolist():
-            # Rows beyond `num_jobs` are unused.
-            jobs = views.jobs[row, : views.head["num_jobs"][row, 0]]
-            steps.append((len(jobs) > 0, np.array(jobs["estimate"][jobs["can_start"] == 1])))
-    num_withheld = sum(len(held) > 0 for _, held in steps)
-    held = np.concatenate([held for _, held in steps])
-    return batch, {
-        "withheld": num_withheld / max(1, len(steps)),
-        "withheld_of_waiting": num_withheld / max(1, sum(is_waiting for is_waiting, _ in steps)),
-        "large_of_withheld": mean(held >= _LONG_JOB),
+def withholding(outcomes: Sequence[RigidOutcome], num_slots: int) -> dict[str, float]:
+    """The shares of steps, of steps with jobs waiting, and of withheld jobs."""
+    spans = [one for outcome in outcomes for one in waiting_spans(outcome, num_slots)]
+    waited = sum(span for span, _ in spans)
+    held = [(span, durations) for span, durations in spans if len(durations)]
+    num_held = sum(span for span, _ in held)
+    jobs = np.concatenate([np.repeat(durations, span) for span, durations in held] or [np.zeros(0)])
+    return {
+        "withheld": num_held / max(1, sum(outcome.end for outcome in outcomes)),
+        "withheld_of_waiting": num_held / max(1, waited),
+        "large_of_withheld": mean(jobs >= _LONG_JOB),
     }
 
 
-def slowdowns_by_size(batch: PackingBatch) -> dict[str, list[float]]:
+def slowdowns_by_size(outcomes: Sequence[RigidOutcome]) -> dict[str, list[float]]:
     """Mean slowdown of the small and of the large jobs of every sequence; NaN if it has none.
 
     Jobs that never started do not count.
     """
     found: dict[str, list[float]] = {"slowdown, small jobs": [], "slowdown, large jobs": []}
-    for outcome in batch.outcomes():
+    for outcome in outcomes:
         duration = outcome.jobs.duration
         are_chosen = (duration <= _SHORT_JOB, duration >= _LONG_JOB)
         for each, is_chosen in zip(found.values(), are_chosen, strict=True):

@@ -29,9 +29,9 @@ from parcae.base.texts import MS_PER_S, __version__
 from parcae.cluster.trace import Trace
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.evaluation.pictures import new_picture, tidy, write_picture
-from parcae.evaluation.plots import policy_color
+from parcae.evaluation.pictures import write_picture
 from parcae.evaluation.policies import resolve_policies
+from parcae.evaluation.shown import interval_picture
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -40,7 +40,6 @@ from parcae.evaluation.statistics import (
     Estimate,
     mean_estimate,
     ratio_estimate,
-    with_distances,
     with_half_width,
     with_interval,
 )
@@ -106,9 +105,11 @@ class Finding:
     @property
     def ratio(self) -> Estimate:
         """The value here / the paper's; unknown where it prints none."""
-        if not self.paper:
-            return UNKNOWN
-        return Estimate(*(x / self.paper for x in (self.here.mean, self.here.low, self.here.high)))
+        return self.over(self.paper) if self.paper else UNKNOWN
+
+    def over(self, number: float) -> Estimate:
+        """The value here / a number."""
+        return Estimate(*(x / number for x in (self.here.mean, self.here.low, self.here.high)))
 
     @property
     def verdict(self) -> Verdict:
@@ -948,38 +949,18 @@ def _summary(study: Study, cards: Mapping[int, Mapping[str, Any]]) -> StudyResul
             "A verdict says nothing about longer trainings",
             f"tables, pictures and trainings: {', '.join(pages)}",
         ],
-        partial(_draw_trainings, by_claim, overall),
+        partial(_draw_trainings, overall),
     )
 
 
-def _draw_trainings(
-    by_claim: Sequence[Sequence[Finding]], overall: Sequence[Finding], path: Path
-) -> None:
-    """Draw every finding / its limit (else the paper's value): a small dot for each training, all
-    of them, and what the paper prints.
-    """
-    figure = new_picture(9.0, 1.2 + 0.5 * len(overall))
-    axis = figure.subplots()
-    limits = np.array([one.most or one.paper or 1.0 for one in overall])
-    dots = np.array(
-        [(one.here.mean / limits[row], row) for row, each in enumerate(by_claim) for one in each]
-    )
-    axis.plot(*dots.T, ".", color=policy_color(0), label="one training")
-    means, *reach = with_distances([one.here for one in overall])
-    axis.errorbar(
-        means / limits,
-        np.arange(len(overall)) + 0.25,
-        xerr=reach / limits,
-        fmt="D",
-        color=policy_color(1),
-        label="all trainings, 95% interval",
-    )
-    papers = np.array([math.nan if one.paper is None else one.paper for one in overall])
-    mark_paper(axis, (papers / limits).tolist(), range(len(overall)))
-    axis.set_yticks(range(len(overall)), [one.claim for one in overall], fontsize=8)
-    axis.set_ylim(len(overall) - 0.5, -0.5)
-    axis.axvline(1.0, color="#1d232a", linewidth=1, linestyle="--")
-    tidy(axis, ("value / the limit below which the finding holds, or the paper's value", ""))
+def _draw_trainings(overall: Sequence[Finding], path: Path) -> None:
+    """Draw every finding / its limit (else the paper's value), and what the paper prints."""
+    limits = [one.most or one.paper or 1.0 for one in overall]
+    label = "value / the limit below which the finding holds, or the paper's value"
+    ratios = [one.over(limit) for one, limit in zip(overall, limits, strict=True)]
+    figure = interval_picture(label, [one.claim for one in overall], ratios, 1.0)
+    papers = [(one.paper or math.nan) / limit for one, limit in zip(overall, limits, strict=True)]
+    mark_paper(figure.axes[0], papers, range(len(papers)))
     write_picture(figure, path)
 
 

@@ -378,8 +378,8 @@ _DECIMA = (
             Claim("decima", key="interval / latency", paper=50),
         ),
         notes=(
-            "latency is the wall time of `decide`; the interval is the simulated time between "
-            "scheduling events; at one event the policy may make several decisions",
+            "latency is the wall time to observe and to decide; the interval is the simulated time "
+            "between scheduling events; at one event the policy may make several decisions",
         ),
         play=figures.latencies,
         given="replaces",
@@ -862,9 +862,8 @@ _DEEPRM_STUDIES = (
             Claim("tetris*", "deeprm", key="slowdown, large jobs"),
         ),
         notes=(
-            "withheld: time passed although a job in the job slots could have started; a job "
-            "counts once for each step in which it is withheld; jobs with a reserved later start "
-            "are no longer in the job slots; small jobs take up to 3 steps, large ones 10 or more",
+            "withheld: time passed although a waiting job fitted; a job counts once for each step "
+            "in which it is withheld; small jobs take up to 3 steps, large ones 10 or more",
             *_DEEPRM_NOTES,
         ),
         play=figures.withheld,

@@ -8,7 +8,7 @@ and backlog were full).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -240,6 +240,17 @@ def withheld_share(outcome: RigidOutcome, num_visible: int | None = None) -> flo
     Example: of two jobs that fit side by side, one starts at 0 and one at 1: a job that fits was
     withheld for the whole waiting time (1 step), so the share is 1.0.
     """
+    spans = list(waiting_spans(outcome, num_visible))
+    held = sum(span for span, durations in spans if len(durations))
+    return held / max(1, sum(span for span, _ in spans))
+
+
+def waiting_spans(
+    outcome: RigidOutcome, num_visible: int | None = None
+) -> Iterator[tuple[int, IntArray]]:
+    """Yield every time in which a visible job waits and nothing changes, and the durations of those
+    that fit.
+    """
     jobs = outcome.jobs
     done = has_started(outcome)
     starts, finishes, demand = outcome.start[done], outcome.finish[done], jobs.demand[done]
@@ -250,7 +261,7 @@ def withheld_share(outcome: RigidOutcome, num_visible: int | None = None) -> flo
     arrived = np.searchsorted(jobs.arrival, times, side="right")
     # A lost job leaves at once (its start counts as past); a job that never starts waits for ever.
     start = np.where(done, outcome.start, np.where(outcome.is_dropped, NOT_YET, _NEVER))
-    held = total = first = 0
+    first = 0
     for row, span in enumerate(np.diff(times).tolist()):
         # Jobs are in order of arrival: skip the leading ones that have started.
         while first < len(jobs) and start[first] <= times[row]:
@@ -258,9 +269,7 @@ def withheld_share(outcome: RigidOutcome, num_visible: int | None = None) -> flo
         is_waiting = start[first : arrived[row]] > times[row]
         visible = np.flatnonzero(is_waiting)[:num_visible] + first
         if len(visible):
-            total += span
-            held += span * bool((jobs.demand[visible] <= free[row]).all(axis=1).any())
-    return held / total if total else 0.0
+            yield span, jobs.duration[visible[(jobs.demand[visible] <= free[row]).all(axis=1)]]
 
 
 def _sum_until(at: IntArray, demand: IntArray, times: IntArray) -> IntArray:

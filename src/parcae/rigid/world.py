@@ -286,5 +286,10 @@ def image_shape(config: PackingConfig, capacity: npt.ArrayLike) -> tuple[int, in
             "images need time in steps, not the exact times of logs: use a policy that needs "
             "no image (set)"
         )
-    backlog = -(-config.backlog_size // config.horizon)
-    return config.horizon, int(np.sum(capacity)) * (1 + config.num_slots) + backlog
+    columns = image_columns(capacity, config.horizon, config.num_slots, config.backlog_size)
+    return config.horizon, columns
+
+
+def image_columns(capacity: npt.ArrayLike, horizon: int, slots: int, backlog: int) -> int:
+    """Return the columns of such an image: those of the cluster, of every slot, of the backlog."""
+    return int(np.sum(capacity)) * (1 + slots) - (-backlog // horizon)

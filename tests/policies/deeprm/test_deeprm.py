@@ -120,7 +120,7 @@ def test_the_sums_equal_the_dense_product_on_the_drawn_image(
     for row, expected in enumerate(np.maximum(dense + weights["hidden.bias"], 0.0)):
         work = _work(policy, select(views, row))
         np.testing.assert_allclose(work.hidden, expected, atol=1e-6 * np.abs(dense).max())
-        assert work.count[0] <= settings.num_sums
+        assert work.count[0] <= settings.sizes["sums"]
     if steps == 30:
         ahead = batch.states.jobs["start"] > batch.states.clock["now"]
         assert ahead.any(), "no job was booked ahead"
@@ -210,9 +210,9 @@ def test_runs_do_not_depend_on_the_number_of_threads() -> None:
         (
             DrawnSource(settings=PackingConfig(num_slots=5)),
             True,
-            "horizon of 20, 10 slots and a backlog of 60, not for 20, 5 and 60",
+            "slots 10, not 5",
         ),
-        (DrawnSource(num_units=20), True, r"clusters of \[10, 10\] units, not \[20, 20\]"),
+        (DrawnSource(num_units=20), True, r"units \(10, 10\), not \(20, 20\)"),
         (DrawnSource(), False, "wants_profile"),
     ],
 )

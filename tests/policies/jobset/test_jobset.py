@@ -8,16 +8,19 @@ import torch
 
 from parcae.base.errors import FormatError
 from parcae.cluster.kernels.policies import decide
+from parcae.policies.networks.layout import allocate
+from parcae.policies.networks.training import JobChoices, JobData
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.jobset.kernels import (
     START_RULE,
+    JobSetRecord,
     RigidJobFeature,
     RigidSharedFeature,
     initial_weights,
 )
-from parcae.rigid.jobset.learner import JobSetNetwork, Recorded
-from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record
+from parcae.rigid.jobset.learner import JobSetNetwork
+from parcae.rigid.jobset.policy import JobSetPolicy
 from parcae.rigid.kernels.stepping import explore_many
 from parcae.rigid.layout import Cost, select
 from parcae.rigid.policies.policy import HandMadePolicy
@@ -50,7 +53,7 @@ def _log(num_resources: int) -> RigidJobs:
 
 def _explored(source, weights, capacity=2048):
     batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=True, seed=3)
-    records = allocate_record(2, capacity, 40_000)
+    records = allocate(JobSetRecord, 2, decisions=capacity, rows=40_000)
     policy = JobSetPolicy("set", {**weights, "rule": RULE})
     tables = policy.tables(batch.views)
     explore_many(batch.clusters, batch.views, tables, records, int(Cost.SLOWDOWN), 0, 2)
@@ -64,7 +67,7 @@ def _explored(source, weights, capacity=2048):
 def test_the_compiled_pass_and_pytorch_agree_on_every_recorded_choice(source):
     weights = _random_weights(1)
     _, records = _explored(source, weights)
-    data = Recorded(records)
+    data = JobData(records, [(0, int(one.count[0])) for one in records], JobChoices)
     assert len(data) > 40
     # Shuffled, since minibatches keep their jobs.
     for index in (np.arange(len(data)), np.random.default_rng(0).permutation(len(data))[:30]):

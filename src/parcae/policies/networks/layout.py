@@ -130,11 +130,6 @@ def places(shapes: Shapes) -> dict[str, tuple[slice, tuple[int, ...]]]:
     }
 
 
-def zeros(count: int, dtype: Any, shape: tuple[int, ...], *names: str) -> dict[str, Any]:
-    """Return tables of one type and shape by name, for each of many runs (the leading axis)."""
-    return {name: np.zeros((count, *shape), dtype) for name in names}
-
-
 def glorot(rng: np.random.Generator, shapes: Shapes, zeros: Collection[str] = ()) -> Weights:
     """Draw Glorot-uniform matrices; vectors and the weights named in `zeros` are zero."""
     weights: Weights = {}

@@ -24,8 +24,8 @@ from parcae.rigid.a2c.layout import (
 )
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
-from parcae.rigid.layout import VOID, Clusters, Packing, SequenceTables, View
-from parcae.rigid.policies.policy import PackingPolicy
+from parcae.rigid.layout import VOID, Clusters, Packing, View
+from parcae.rigid.policies.policy import PackingPolicy, require_cluster
 from parcae.rigid.policies.scores import LONGEST_PAUSE
 from parcae.rigid.world import image_shape
 
@@ -141,7 +141,7 @@ class A2cPolicy(PackingPolicy):
         states = Packing(*(table[first:last] for table in clusters.states))
         views = View(*(table[first:last] for table in views))
         clusters = Clusters(states, clusters.sequences, clusters.sequence_rows[first:last])
-        self._check(states, clusters.sequences)
+        self._check(states)
         network = LookupNetwork(self.weights, self.settings)
         count = len(clusters.sequence_rows)
         begin_many(clusters, 0, count)
@@ -181,26 +181,12 @@ class A2cPolicy(PackingPolicy):
             is_stuck &= held >= _PATIENCE
         return np.where(is_stuck, startable[:, :-1].argmax(axis=1), actions)
 
-    def _check(self, states: Packing, sequences: SequenceTables) -> None:
+    def _check(self, states: Packing) -> None:
         """Check that the clusters have the images that the networks were made for."""
-        expected = (self.settings.horizon, self.settings.width, self.settings.num_slots)
-        is_exact = bool(sequences.rules["is_exact"].any())
-        capacity = states.capacity
-        backlog = -(-states.backlog.shape[1] // states.free.shape[1])
-        slots = states.slots.shape[1]
-        actual = (states.free.shape[1], int(capacity[0].sum()) * (1 + slots) + backlog, slots)
-        if is_exact or (capacity != capacity[0]).any() or actual != expected:
-            raise ConfigError(
-                f"{self.name}: the policy was made for images of {expected[0]}x{expected[1]} cells "
-                f"and {expected[2]} slots, not {actual[0]}x{actual[1]} and {actual[2]}"
-                f"{' with exact times' if is_exact else ''}: run it in a cluster like the one that "
-                "it was trained for"
-            )
-        if self.settings.capacity and tuple(capacity[0].tolist()) != self.settings.capacity:
-            raise ConfigError(
-                f"{self.name}: the policy was made for a cluster of {list(self.settings.capacity)} "
-                f"units, not {capacity[0].tolist()}: run it in such a cluster"
-            )
+        settings = self.settings
+        shape = {"horizon": settings.horizon, "columns": settings.width}
+        units = {"units": settings.capacity} if settings.capacity else {}
+        require_cluster(self.name, states, slots=settings.num_slots, **units, **shape)
 
 
 def prefixed(weights: Mapping[str, npt.NDArray[Any]], prefix: str) -> Weights:

@@ -16,11 +16,18 @@ from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.base.compiled.products import add_product
 from parcae.cluster.kernels.policies import decide
 from parcae.policies.networks.kernels import largest
-from parcae.policies.networks.layout import Weights, require_shapes
+from parcae.policies.networks.layout import (
+    FieldSpec,
+    Weights,
+    doubles,
+    floats,
+    integers,
+    require_shapes,
+)
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.layout import VOID
 from parcae.rigid.policies import explore
-from parcae.rigid.world import image_shape
+from parcae.rigid.world import image_columns, image_shape
 
 # Deviation: DeepRM 3.2 shows jobs in service in different colours. Here a unit in use is 1,
 # whatever job has it, because without colours the units in use of a row form a block, and the first
@@ -86,7 +93,8 @@ class DeepRMSettings(BaseModel):
     @property
     def width(self) -> int:
         """Columns of the image."""
-        return sum(self.capacity) * (1 + self.num_slots) + self.backlog_columns + self.has_pause
+        sizes = (self.capacity, self.horizon, self.num_slots, self.backlog_size)
+        return image_columns(*sizes) + self.has_pause
 
     @property
     def backlog_columns(self) -> int:
@@ -99,9 +107,10 @@ class DeepRMSettings(BaseModel):
         return self.num_slots + 1
 
     @property
-    def num_sums(self) -> int:
-        """Largest number of precomputed sums that an image consists of."""
-        return len(self.capacity) * (self.horizon + self.num_slots) + 1 + self.has_pause
+    def sizes(self) -> dict[str, int]:
+        """The sizes of tables: the most precomputed sums that make up an image, and actions."""
+        sums = len(self.capacity) * (self.horizon + self.num_slots) + 1 + self.has_pause
+        return {"sums": sums, "actions": self.num_actions}
 
 
 def shapes(settings: DeepRMSettings) -> dict[str, tuple[int, ...]]:
@@ -154,48 +163,22 @@ class DeepRMNetwork(NamedTuple):
 class Work(NamedTuple):
     """Buffers for one decision."""
 
-    rows: Any  # int32[num_sums], the rows of `sums` that make up the image
-    count: Any  # int64[1], how many
-    hidden: Any  # float32[HIDDEN], after the rectifier
-    probabilities: Any  # float32[num_actions]
+    rows: Any = FieldSpec("i4", ("sums",))  # the rows of `sums` that make up the image
+    count: Any = integers(1)  # how many
+    hidden: Any = floats(HIDDEN)  # after the rectifier
+    probabilities: Any = floats("actions")
 
 
 class DeepRMRecord(NamedTuple):
     """The decisions of one run (with a leading axis: of many runs)."""
 
-    count: Any  # int64[1]
-    clock: Any  # int64[capacity]
-    cost: Any  # float64[capacity], accrued before the decision
-    action: Any  # int64[capacity]
-    num_rows: Any  # int64[capacity], how many `rows` there are
-    rows: Any  # int32[capacity, num_sums], see `Work`
-    probabilities: Any  # float32[capacity, num_actions]
-
-
-def allocate_work(settings: DeepRMSettings) -> Work:
-    """Allocate buffers for one decision."""
-    return Work(
-        np.empty(settings.num_sums, np.int32),
-        np.empty(1, np.int64),
-        np.empty(HIDDEN, np.float32),
-        np.empty(settings.num_actions, np.float32),
-    )
-
-
-def allocate_record(settings: DeepRMSettings, num_runs: int, capacity: int) -> DeepRMRecord:
-    """Allocate records of many runs. Most arrays are not initialized, so that memory is taken up
-    only as it is used.
-    """
-    room = (num_runs, capacity)
-    return DeepRMRecord(
-        np.zeros((num_runs, 1), np.int64),
-        np.empty(room, np.int64),
-        np.empty(room, np.float64),
-        np.empty(room, np.int64),
-        np.empty(room, np.int64),
-        np.empty((*room, settings.num_sums), np.int32),
-        np.empty((*room, settings.num_actions), np.float32),
-    )
+    count: Any = integers(1)
+    clock: Any = integers("decisions")
+    cost: Any = doubles("decisions")  # accrued before the decision
+    action: Any = integers("decisions")
+    num_rows: Any = integers("decisions")  # how many `rows` there are
+    rows: Any = FieldSpec("i4", ("decisions", "sums"))  # see `Work`
+    probabilities: Any = floats("decisions", "actions")
 
 
 class Block(NamedTuple):

@@ -11,10 +11,9 @@ Source: DeepRM, section 3.3 and Figure 3; objectives as in section 3.4.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from torch.nn.functional import embedding_bag
 from parcae.base.errors import DivergedError
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
+from parcae.policies.networks.layout import allocate, joined
 from parcae.policies.networks.training import optimizer_state, restore_optimizer, set_rate
 from parcae.rigid.deeprm.kernels import (
     FEATURE_VERSION,
@@ -33,22 +33,19 @@ from parcae.rigid.deeprm.kernels import (
     Actions,
     DeepRMRecord,
     DeepRMSettings,
-    allocate_record,
     checked,
     initial_weights,
     sums_of,
 )
 from parcae.rigid.deeprm.policy import DeepRMPolicy, check_fits
 from parcae.rigid.kernels.stepping import explore_many
+from parcae.rigid.layout import select
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch
 from parcae.workloads.workload import TRAINING_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
-#: Parts of an iteration that threads work on. The number is fixed and the sums are added in order,
-#: so that the result does not depend on the number of threads.
-_PARTS = 4
 #: Log probabilities below this one count as it where entropies are added up: 0 x -inf is no number.
 _LEAST_LOG = -50.0
 
@@ -134,7 +131,7 @@ class DeepRMLearner(PackingLearner):
     network: DeepRMSettings
 
     def start(self, rng: np.random.Generator) -> None:
-        """Draw the weights, and allocate the records."""
+        """Draw the weights."""
         config = self.config
         # The capacities of the resources are in the sequences: draw one to know the image's size.
         capacity = self.source.draw([TRAINING_SEED_START])[0].capacity
@@ -148,11 +145,6 @@ class DeepRMLearner(PackingLearner):
         self._optimizer = _optimizer(config, self._weights)
         most = min(self.source.config.max_decisions, config.max_decisions)
         self._world = self.source.config.model_copy(update={"max_decisions": most})
-        # One record per part, which is used again for each of the part's sequences.
-        self._record = [
-            allocate_record(self.network, config.num_runs, config.num_runs * most)
-            for _ in range(_PARTS)
-        ]
 
     def weights(self) -> Weights:
         """The present weights (copies)."""
@@ -177,7 +169,7 @@ class DeepRMLearner(PackingLearner):
         """Run every sequence `num_runs` times, and update the weights once."""
         batch = self._batch(seeds)
         sums = sums_of(self._weights["hidden.weight"], self.network)
-        gradient, entropy, count = self._learn(batch, sums.detach())
+        gradient, entropy, count = self._learn(batch, sums)
         norm = self._step(sums, [part / max(1, count) for part in gradient], 1.0 - done)
         # The reward of a run is minus its cost.
         reward = -batch.costs(self.cost).reshape(-1, self.config.num_runs)
@@ -208,63 +200,60 @@ class DeepRMLearner(PackingLearner):
         """Run all sequences. Returns the sums over decisions of the gradients of the network's
         parts and of the entropies, and the number of decisions.
         """
-        bounds = np.linspace(0, self.config.num_sequences, _PARTS + 1).astype(int).tolist()
+        parts = [sums, *list(self._weights.values())[1:]]
         policy = self.policy()
 
-        def part(index: int) -> tuple[list[Tensor], float, int]:
-            # Every part has its own leaves, so that threads share no gradient.
-            others = list(self._weights.values())[1:]
-            leaves = [one.detach().clone().requires_grad_() for one in (sums, *others)]
-            gradient = [torch.zeros_like(leaf) for leaf in leaves]
-            entropies, decisions = 0.0, 0
-            record = self._record[index]
-            for sequence in range(bounds[index], bounds[index + 1]):
-                runs = (sequence * self.config.num_runs, (sequence + 1) * self.config.num_runs)
-                record.count[:] = 0
-                tables = policy.tables(batch.views)
-                explore_many(batch.clusters, batch.views, tables, record, int(self.cost), *runs)
-                ends = batch.states.costs[slice(*runs), self.cost]
-                goal, entropy, count = self._goal(record, ends, leaves)
-                for total, more in zip(gradient, torch.autograd.grad(goal, leaves), strict=True):
-                    total += more
-                entropies, decisions = entropies + entropy, decisions + count
-            return gradient, entropies, decisions
+        def one(sequence: int) -> tuple[Sequence[Tensor], float, int]:
+            # Every sequence has its own leaves, so that threads share no gradient.
+            leaves = [part.detach().requires_grad_() for part in parts]
+            count, most = self.config.num_runs, self._world.max_decisions
+            runs = (sequence * count, (sequence + 1) * count)
+            record = allocate(DeepRMRecord, count, decisions=most, **self.network.sizes)
+            tables = policy.tables(batch.views)
+            explore_many(batch.clusters, batch.views, tables, record, int(self.cost), *runs)
+            ends = batch.states.costs[slice(*runs), self.cost]
+            goal, entropy = self._goal(record, ends, leaves)
+            gradient = torch.autograd.grad(goal, leaves)
+            return gradient, entropy, int(record.count.sum())
 
-        with ThreadPoolExecutor(min(_PARTS, self.num_threads)) as pool:
-            gradients, entropies, counts = zip(*pool.map(part, range(_PARTS)), strict=True)
-        whole = [reduce(torch.add, parts) for parts in zip(*gradients, strict=True)]
-        return whole, sum(entropies), sum(counts)
+        gradient = [torch.zeros_like(part) for part in parts]
+        entropies, decisions = 0.0, 0
+        with ThreadPoolExecutor(self.num_threads) as pool:
+            # Added in order, so that the result does not depend on the number of threads.
+            for more, entropy, count in pool.map(one, range(self.config.num_sequences)):
+                for total, part in zip(gradient, more, strict=True):
+                    total += part
+                entropies, decisions = entropies + entropy, decisions + count
+        return gradient, entropies, decisions
 
     def _goal(
         self, record: DeepRMRecord, ends: FloatArray, leaves: list[Tensor]
-    ) -> tuple[Tensor, float, int]:
-        """What the runs of one sequence, whose costs are `ends`, say should grow, the sum of
-        entropies, and the number of decisions.
+    ) -> tuple[Tensor, float]:
+        """What the runs of one sequence, whose costs are `ends`, say should grow, and the sum of
+        entropies.
         """
         lengths = record.count[:, 0]
-
-        def joined(tables: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-            """The rows of all runs, one run after another."""
-            return np.concatenate([rows[:n] for rows, n in zip(tables, lengths, strict=True)])
-
+        spans = [(0, length) for length in lengths.tolist()]
+        # One run after another.
+        data = joined([select(record, row) for row in range(len(lengths))], spans)
         run = np.repeat(np.arange(len(lengths)), lengths)
-        reward = joined(record.cost) - ends[run]
+        reward = data.cost - ends[run]
         # Where decisions are compared: at their time, or at their index in the run.
-        is_timed = self.config.baseline == "time"
-        position = joined(record.clock) if is_timed else joined(map(np.arange, lengths))
+        position = data.clock
+        if self.config.baseline == "decision":
+            position = np.arange(len(run)) - (np.cumsum(lengths) - lengths)[run]
         advantage = run_advantages(position, reward, run, len(ends))
         if self.config.is_scaled:
             advantage /= advantage.std() + 1e-8
         # Impossible actions have a probability of 0: their logits are masked.
-        logits = logits_of(joined(record.rows), joined(record.num_rows), leaves).masked_fill(
-            torch.from_numpy(joined(record.probabilities) == 0.0), -math.inf
+        logits = logits_of(data.rows, data.num_rows, leaves).masked_fill(
+            torch.from_numpy(data.probabilities == 0.0), -math.inf
         )
         logs = torch.log_softmax(logits, 1)
-        action = torch.from_numpy(joined(record.action))
-        chosen = logs.gather(1, action[:, None])[:, 0]
+        chosen = logs.gather(1, torch.from_numpy(data.action)[:, None])[:, 0]
         entropy = -(logs.exp() * logs.clamp(min=_LEAST_LOG)).sum()
         goal = (torch.from_numpy(advantage.astype(np.float32)) * chosen).sum()
-        return goal + self.config.entropy * entropy, float(entropy.detach()), len(run)
+        return goal + self.config.entropy * entropy, float(entropy.detach())
 
     def _step(self, sums: Tensor, gradient: Sequence[Tensor], left: float) -> float:
         """One step of gradient ascent on the reward. Returns the gradient's norm."""

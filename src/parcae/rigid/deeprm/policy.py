@@ -8,7 +8,7 @@ import numpy as np
 
 from parcae.base.errors import ConfigError
 from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.networks.layout import Weights
+from parcae.policies.networks.layout import Weights, empty_tables
 from parcae.rigid.deeprm.kernels import (
     FEATURE_VERSION,
     KIND,
@@ -16,13 +16,13 @@ from parcae.rigid.deeprm.kernels import (
     DeepRM,
     DeepRMNetwork,
     DeepRMSettings,
-    allocate_work,
+    Work,
     checked,
     starts_of,
     sums_of,
 )
 from parcae.rigid.layout import Packing, View
-from parcae.rigid.policies.policy import CompiledPackingPolicy
+from parcae.rigid.policies.policy import CompiledPackingPolicy, require_cluster
 
 #: Values of `DeepRMNetwork.allowed`.
 _ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}
@@ -49,21 +49,14 @@ def make_network(
 
 def check_fits(settings: DeepRMSettings, states: Packing) -> None:
     """Check that the network fits the clusters."""
-    horizon = states.free.shape[-2]
-    slots = states.slots.shape[-1]
-    backlog = states.backlog.shape[-1]
-    for units in np.unique(states.capacity.reshape(-1, states.capacity.shape[-1]), axis=0).tolist():
-        if tuple(units) != settings.capacity:
-            raise ConfigError(
-                f"this DeepRM network was trained for clusters of {list(settings.capacity)} units, "
-                f"not {units}"
-            )
-    if (horizon, slots, backlog) != (settings.horizon, settings.num_slots, settings.backlog_size):
-        raise ConfigError(
-            f"this DeepRM network was trained for a horizon of {settings.horizon}, "
-            f"{settings.num_slots} slots and a backlog of {settings.backlog_size}, not for "
-            f"{horizon}, {slots} and {backlog}: run it with the same values, in steps of time"
-        )
+    require_cluster(
+        "this DeepRM network",
+        states,
+        units=settings.capacity,
+        horizon=settings.horizon,
+        slots=settings.num_slots,
+        backlog=settings.backlog_size,
+    )
 
 
 @dataclass
@@ -111,7 +104,8 @@ class DeepRMPolicy(CompiledPackingPolicy):
 
     def tables(self, views: View) -> DeepRM:
         """The network, and a buffer for one decision."""
-        return DeepRM(self.network, allocate_work(self.settings), self.is_greedy)
+        work = Work(**empty_tables(Work, **self.settings.sizes))
+        return DeepRM(self.network, work, self.is_greedy)
 
     @classmethod
     def from_checkpoint(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.compiled.kernels import inlined, kernel, unit
+from parcae.base.compiled.products import copy_numbers
 from parcae.cluster.kernels.policies import decide
 from parcae.policies.networks.kernels import draw, embed_jobs, hold_logit, job_logit, largest
 from parcae.policies.networks.layout import (
@@ -17,8 +18,11 @@ from parcae.policies.networks.layout import (
     critic_shapes,
     deep_set,
     deep_set_shapes,
+    doubles,
     flat,
+    floats,
     glorot,
+    integers,
 )
 from parcae.rigid.layout import VOID
 from parcae.rigid.policies import explore
@@ -122,8 +126,6 @@ def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
     return flat(weights, SHAPES, path)
 
 
-_C = NUM_SHARED_FEATURES
-_F = NUM_JOB_FEATURES
 _K = MAX_ROWS
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
@@ -145,16 +147,16 @@ class JobSetTables(NamedTuple):
 class JobSetWorkspace(NamedTuple):
     """Buffers for one decision."""
 
-    row: Any  # int64[MAX_ROWS], the job's row in the view
-    score: Any  # float64[MAX_ROWS], the rule's score; 1e6 lower for jobs that cannot start
-    look: Any  # int64[len(LOOKAHEAD)], the point of the profile for each time
-    features: Any  # float32[MAX_ROWS, job features]
-    hidden: Any  # float32[MAX_ROWS, HIDDEN]
-    shared: Any  # float32[shared features]
-    context: Any  # float32[HIDDEN]
-    base: Any  # float32[HIDDEN]
-    layer: Any  # float32[HIDDEN]
-    logits: Any  # float32[MAX_ROWS + 1], those of the jobs and, after them, of holding
+    row: Any = integers(MAX_ROWS)  # the job's row in the view
+    score: Any = doubles(MAX_ROWS)  # the rule's score; 1e6 lower for jobs that cannot start
+    look: Any = integers(len(LOOKAHEAD))  # the point of the profile for each time
+    features: Any = floats(MAX_ROWS, NUM_JOB_FEATURES)
+    hidden: Any = floats(MAX_ROWS, HIDDEN)
+    shared: Any = floats(NUM_SHARED_FEATURES)
+    context: Any = floats(HIDDEN)
+    base: Any = floats(HIDDEN)
+    layer: Any = floats(HIDDEN)
+    logits: Any = floats(MAX_ROWS + 1)  # those of the jobs and, after them, of holding
 
 
 class JobSetParts(NamedTuple):
@@ -167,15 +169,16 @@ class JobSetParts(NamedTuple):
 class JobSetRecord(NamedTuple):
     """The decisions of one run in which there was a choice (with a leading axis: of many runs)."""
 
-    count: Any  # int64[1], recorded decisions
-    num_rows: Any  # int64[1], recorded jobs of all decisions together
-    now: Any  # int64[capacity]
-    cost: Any  # float64[capacity], accrued before the decision
-    first_row: Any  # int64[capacity + 1], the decision's first row in `rows`
-    choice: Any  # int64[capacity], position of the chosen job, or the number of jobs for hold
-    log_prob: Any  # float32[capacity]
-    shared: Any  # float32[capacity, shared features]
-    rows: Any  # float32[row_capacity, job features]
+    count: Any = integers(1)  # recorded decisions
+    all_rows: Any = integers(1)  # recorded jobs of all decisions together
+    now: Any = integers("decisions")
+    cost: Any = doubles("decisions")  # accrued before the decision
+    first_row: Any = integers("decisions", into="rows")
+    num_jobs: Any = integers("decisions")
+    choice: Any = integers("decisions")  # position of the job, or the number of jobs for hold
+    log_prob: Any = floats("decisions")
+    shared: Any = floats("decisions", NUM_SHARED_FEATURES)
+    rows: Any = floats("rows", NUM_JOB_FEATURES)
 
 
 @inlined
@@ -402,20 +405,18 @@ def decide_by_network(view, policy):  # type: ignore[no-untyped-def]
 def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[no-untyped-def]
     """Add a decision to the record."""
     at = record.count[0]
-    first = record.num_rows[0]
+    first = record.all_rows[0]
     record.now[at] = view.head[0].now
     record.cost[at] = cost
     record.choice[at] = choice
     record.log_prob[at] = log_prob
     record.first_row[at] = first
-    record.first_row[at + 1] = first + count
-    for feature in range(_C):
-        record.shared[at, feature] = work.shared[feature]
+    record.num_jobs[at] = count
+    copy_numbers(work.shared, 0, NUM_SHARED_FEATURES, record.shared[at])
     for position in range(count):
-        for feature in range(_F):
-            record.rows[first + position, feature] = work.features[position, feature]
+        copy_numbers(work.features[position], 0, NUM_JOB_FEATURES, record.rows[first + position])
     record.count[0] = at + 1
-    record.num_rows[0] = first + count
+    record.all_rows[0] = first + count
 
 
 @inlined
@@ -423,7 +424,7 @@ def _has_room(record):  # type: ignore[no-untyped-def]
     """Return whether the record has room for one more decision over the largest view."""
     return (
         record.count[0] + 1 < record.now.shape[0]
-        and record.num_rows[0] + _K <= record.rows.shape[0]
+        and record.all_rows[0] + _K <= record.rows.shape[0]
     )
 
 

@@ -7,8 +7,7 @@ weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,11 @@ from torch import Tensor
 from parcae.decima.learning.updates import Step, Trainee, costs_to_go, gains, update
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
+from parcae.policies.networks.layout import allocate
 from parcae.policies.networks.training import (
     DeepSetNetwork,
     JobChoices,
+    JobData,
     Judged,
     optimizer_state,
     restore_optimizer,
@@ -41,7 +42,7 @@ from parcae.rigid.jobset.kernels import (
     RigidSharedFeature,
     initial_weights,
 )
-from parcae.rigid.jobset.policy import JobSetPolicy, allocate_record
+from parcae.rigid.jobset.policy import JobSetPolicy
 from parcae.rigid.kernels.stepping import explore_many
 from parcae.rigid.layout import select
 from parcae.rigid.learner import PackingLearner
@@ -49,7 +50,6 @@ from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch, spread
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class JobSetNetwork(DeepSetNetwork):
@@ -155,7 +155,7 @@ class SetLearner(PackingLearner):
         )
         records = self._explore(batch)
         fade = set_rate(self.optimizer, config.learning_rate, config.final_share, 1.0 - done)
-        data = Recorded(records)
+        data = JobData(records, [(0, int(one.count[0])) for one in records], JobChoices)
         advantage = np.concatenate(list(self._advantages(batch, records)))
         # There is no critic, so the weight of its loss is 0.
         step = Step(
@@ -181,7 +181,8 @@ class SetLearner(PackingLearner):
         count = len(batch)
         config = self.config
         # A record has room for the largest view even if the capacity is small.
-        records = allocate_record(count, config.capacity, max(config.row_capacity, 2 * MAX_ROWS))
+        rows = max(config.row_capacity, 2 * MAX_ROWS)
+        records = allocate(JobSetRecord, count, decisions=config.capacity, rows=rows)
         policy = self.policy()
 
         def explore(first: int, last: int) -> None:
@@ -214,48 +215,3 @@ class SetLearner(PackingLearner):
             limit = self.config.advantage_clip
             for advantage in advantages:
                 yield np.clip(advantage / deviation, -limit, limit)
-
-
-class Recorded:
-    """Recorded decisions of many runs as one data set (see `DataSet`)."""
-
-    def __init__(self, records: Sequence[JobSetRecord]) -> None:
-        counts = [int(r.count[0]) for r in records]
-        rows = [int(r.num_rows[0]) for r in records]
-
-        def joined(name: str, sizes: Sequence[int]) -> npt.NDArray[Any]:
-            return np.concatenate(
-                [getattr(r, name)[:n] for r, n in zip(records, sizes, strict=True)]
-            )
-
-        self._num = np.concatenate(
-            [np.diff(r.first_row[: n + 1]) for r, n in zip(records, counts, strict=True)]
-        )
-        # The runs' rows are joined.
-        self._first = np.cumsum(self._num) - self._num
-        self._rows = joined("rows", rows)
-        self._shared = joined("shared", counts)
-        self._choice = joined("choice", counts)
-        self.log_prob = joined("log_prob", counts)
-
-    def __len__(self) -> int:
-        return len(self._choice)
-
-    def shuffled(self, rng: np.random.Generator) -> IntArray:
-        """All indices, in random order."""
-        return rng.permutation(len(self))
-
-    def decisions(self, index: IntArray, device: torch.device) -> JobChoices:
-        """The decisions with these indices as tensors."""
-        num = self._num[index]
-        first = np.cumsum(num) - num
-        owner = np.repeat(np.arange(len(index)), num)
-        rows = np.arange(int(num.sum())) - first[owner] + self._first[index][owner]
-        return JobChoices(
-            rows=torch.from_numpy(self._rows[rows]),
-            owner=torch.from_numpy(owner),
-            first_row=torch.from_numpy(first),
-            num_jobs=torch.from_numpy(num),
-            shared=torch.from_numpy(self._shared[index]),
-            choice=torch.from_numpy(self._choice[index]),
-        )

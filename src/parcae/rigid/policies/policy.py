@@ -14,6 +14,7 @@ from parcae.cluster.kernels.policies import decide
 from parcae.rigid.kernels.stepping import play_many
 from parcae.rigid.layout import Clusters, Packing, View
 from parcae.rigid.policies.scores import HandMade, PackingKind, WithholdParameter, allocate_plan
+from parcae.rigid.world import image_columns
 from parcae.workloads.import_report import counted
 
 IntArray = npt.NDArray[np.int64]
@@ -41,6 +42,24 @@ class PackingPolicy(ABC):
                 f"policy {self.name!r} needs to see when resources become free: use clusters whose "
                 "views have a profile (wants_profile=True)"
             )
+
+
+def require_cluster(name: str, states: Packing, **trained_for: Any) -> None:
+    """Check that clusters have the sizes that a network was trained for."""
+    horizon, slots, backlog = (
+        table.shape[axis]
+        for table, axis in ((states.free, -2), (states.slots, -1), (states.backlog, -1))
+    )
+    sizes = {"horizon": horizon, "slots": slots, "backlog": backlog}
+    capacity = states.capacity.reshape(-1, states.capacity.shape[-1])
+    for units in map(tuple, np.unique(capacity, axis=0).tolist()):
+        found = sizes | {"units": units, "columns": image_columns(units, **sizes)}
+        for what, wanted in trained_for.items():
+            if found[what] != wanted:
+                raise ConfigError(
+                    f"{name} was trained for clusters with {what} {wanted}, not {found[what]}: run "
+                    "it in a cluster like the one that it was trained for, in steps of time"
+                )
 
 
 class CompiledPackingPolicy(PackingPolicy):
