@@ -15,7 +15,7 @@ from parcae.policies.networks.layout import allocate
 from parcae.rigid.benchmark import benchmark_packing
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.deeprm.kernels import DeepRMRecord, DeepRMSettings, shapes, sums_of
-from parcae.rigid.deeprm.learner import RECIPES, DeepRMLearner, logits_of, run_advantages
+from parcae.rigid.deeprm.learner import DeepRMLearner, logits_of, run_advantages
 from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.layout import Cost, select
 from parcae.rigid.policies import explore
@@ -69,12 +69,6 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
         strict=True,
     ):
         np.testing.assert_allclose(found, wanted, atol=2e-6 + 1e-4 * np.abs(wanted).max())
-
-
-def test_the_papers_recipe_is_that_of_fresh_sequences_with_fixed_ones() -> None:
-    paper = RECIPES["paper"]
-    assert paper.model_copy(update={"sequences": "fresh"}) == RECIPES["fresh"]
-    assert (paper.num_sequences, paper.num_runs, paper.learning_rate) == (100, 20, 1e-3)
 
 
 def test_fixed_sequences_stay_and_fresh_ones_do_not() -> None:

@@ -10,6 +10,7 @@ from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.policies.catalog import make_packing_policy
 from parcae.rigid.world import PackingBatch, RigidOutcome
+from tests.packing.images import masks_of
 from tests.packing.plain import PlainEvents, PlainSteps
 
 
@@ -46,7 +47,7 @@ def test_steps_and_bookings_are_those_of_the_oracle_under_random_decisions(seed)
         state = batch.state(0)
         assert int(state.clock["now"][0]) == plain.now
         assert [None if j == -1 else j for j in state.slots.tolist()] == plain.slots
-        masks = batch.masks()[0]
+        masks = masks_of(batch)[0]
         assert masks.tolist() == [
             int(j is not None and plain.first_fit(j) is not None) for j in plain.slots
         ] + [1]

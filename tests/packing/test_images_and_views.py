@@ -10,7 +10,7 @@ from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import select
 from parcae.rigid.sources import DrawnSource, MixedSource, RigidLogSource
-from parcae.rigid.world import PackingBatch, image_shape
+from parcae.rigid.world import PackingBatch
 from tests.packing.images import images_of
 
 CONFIG = PackingConfig(num_slots=2, backlog_size=6, horizon=3)
@@ -25,10 +25,6 @@ def _batch(**settings):
     return batch
 
 
-def test_the_papers_image_has_4460_cells():
-    assert image_shape(PackingConfig(), [10, 10]) == (20, 223)
-
-
 def test_an_image_is_bookings_then_slots_for_each_resource_then_the_backlog():
     batch = _batch()
     batch.step(np.array([0]))  # two steps of 1 and 2 units; the third job takes its slot
@@ -39,11 +35,6 @@ def test_an_image_is_bookings_then_slots_for_each_resource_then_the_backlog():
         [1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0],
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     ]
-
-
-def test_a_step_takes_one_slot_for_each_cluster():
-    with pytest.raises(ValueError, match="one slot for each of the 1 clusters"):
-        _batch().step(np.array([0, 1]))
 
 
 def test_a_view_shows_what_becomes_free_as_the_scheduler_expects_it():

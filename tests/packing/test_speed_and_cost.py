@@ -15,14 +15,9 @@ from parcae.rigid.metrics import makespan, slowdown
 from parcae.rigid.policies.catalog import make_packing_policy
 from parcae.rigid.sources import MixedSource, RigidLogSource, require_waiting, sped_up
 from parcae.rigid.world import PackingBatch, shortest_makespan
+from tests.packing.images import masks_of
 
 _JOBS = RigidJobs("three", np.array([0, 10, 20]), [40, 30, 20], [[3], [2], [4]], [4], step="step")
-
-
-def test_jobs_arrive_faster() -> None:
-    faster = sped_up(_JOBS, 2.0)
-    assert faster.arrival.tolist() == [0, 5, 10]
-    assert faster.duration.tolist() == _JOBS.duration.tolist()
 
 
 def test_a_whole_log_arrives_faster_too() -> None:
@@ -104,7 +99,7 @@ def test_the_released_code_leaves_the_last_step_of_the_horizon_free(
     batch = PackingBatch([jobs], PackingConfig(num_slots=2, horizon=5, as_coded=as_coded))
     batch.begin()
     batch.step(np.array([0]))
-    assert batch.masks()[0].tolist() == [0, may_book, 1]
+    assert masks_of(batch)[0].tolist() == [0, may_book, 1]
 
 
 def test_quirks_of_the_released_code_are_refused_with_exact_times() -> None:

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from parcae.base.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.evaluation.policies import resolve_policies
 from parcae.learning.scenario import Scenario
@@ -91,7 +91,7 @@ def test_every_figure_and_table_of_the_papers_is_a_row() -> None:
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
 def test_a_row_is_well_formed_and_its_policies_are_known(tmp_path: Path, study: Study) -> None:
     assert study.ignores <= _OPTIONS
-    assert study.given in ("", "replaces", "agents", "fitting")
+    assert study.given in ("", "replaces", "agents")
     assert study.runs[0] <= study.runs[1]
     request = replace(_request(tmp_path, study), log=_log(tmp_path) if study.needs_log else None)
     if study.has_classes:
@@ -200,24 +200,20 @@ def _checkpoint(path: Path, kind: str, rate: float, cost: Cost = Cost.SLOWDOWN) 
     return str(path)
 
 
-def test_a_study_of_rigid_jobs_takes_the_checkpoints_that_fit(
+def test_a_study_of_rigid_jobs_takes_its_own_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parcae.rigid.evaluation.tuning._NUM_SEQUENCES", 20)
     study = STUDIES["deeprm-fig7"]
-    fitting = _checkpoint(tmp_path / "a.safetensors", "deeprm", 0.6)
+    name = "deeprm-at-load-110.safetensors"
+    fitting = _checkpoint(tmp_path / name, "deeprm", 0.6)
     result, _ = reproduce(study, _request(tmp_path / "found", study, fitting))
     assert [row[1] for row in result.rows] == ["deeprm", "deeprm, greedy", "tetris*"]
-    assert any("7 iterations" in note for note in result.notes)
-    again = _checkpoint(tmp_path / "again.safetensors", "deeprm", 0.6)
-    with pytest.raises(ConfigError, match=r"and .*again.safetensors were trained in the same"):
-        reproduce(study, _request(tmp_path, study, fitting, again))
-    other = _checkpoint(tmp_path / "other.safetensors", "deeprm", 0.9)
-    with pytest.raises(ConfigError, match="leave out --policy"):
-        reproduce(study, _request(tmp_path, study, other))
-    a2c = _checkpoint(tmp_path / "a2c.safetensors", "a2c", 0.6)
-    with pytest.raises(FormatError, match="only those of kind deeprm"):
-        reproduce(study, _request(tmp_path, study, a2c))
+    assert any("trained earlier" in note for note in result.notes)
+    for kind, rate in (("deeprm", 0.9), ("a2c", 0.6)):
+        _checkpoint(tmp_path / name, kind, rate)
+        with pytest.raises(ConfigError, match="in another setting than deeprm at load 110%"):
+            reproduce(study, _request(tmp_path, study, fitting))
 
 
 def test_table4_needs_a_log_and_names_pieces_of_a_short_one_by_their_size(tmp_path: Path) -> None:

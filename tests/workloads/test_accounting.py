@@ -10,7 +10,6 @@ from parcae.base.errors import ConfigError, FormatError
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.logs import read_log
 from parcae.workloads.readers import guess_format
-from tests.conftest import shared_case
 
 _HEAD = "JobID|User|State|Submit|Start|End|Elapsed|Timelimit|NCPUS|NNodes|ReqMem|Partition\n"
 _DAY = "2026-01-05T"
@@ -52,15 +51,6 @@ def test_jobs_of_sacct_have_their_steps_arrays_states_and_limits(tmp_path: Path)
         "cancelled before they started": 1,
         "they still waited or ran": 2,
     }
-
-
-def test_an_export_of_sacct_has_the_right_jobs() -> None:
-    jobs = read_log(shared_case("10-sacct/sacct.txt")).jobs
-    assert jobs.ids.tolist() == [101, 102, 103, 105]
-    assert jobs.arrival.tolist() == [0, 60, 120, 240]
-    assert jobs.demand[:, 0].tolist() == [4, 8, 2, 2]
-    assert jobs.duration.tolist() == [600, 90_000, 40, 60]
-    assert jobs.estimate.tolist() == [3_600, 86_400, 40, 1_800]
 
 
 def test_a_partition_is_chosen_by_its_name(tmp_path: Path) -> None:

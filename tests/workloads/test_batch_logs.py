@@ -9,7 +9,7 @@ import pytest
 
 from parcae.base.errors import ConfigError, FormatError
 from parcae.rigid.logs import FIELDS, read_log
-from tests.conftest import shared_case, shared_data
+from tests.conftest import shared_data
 
 _HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"
 
@@ -367,18 +367,6 @@ def test_further_columns_and_a_line_of_names_are_noted(tmp_path: Path) -> None:
     assert "a line of column names" in named.report.notes[1]
     for part in (log.jobs, named.jobs):
         assert part.arrival.tolist() == read_log(_log(tmp_path, *plain)).jobs.arrival.tolist()
-
-
-def test_logs_with_more_columns_have_the_jobs_of_the_plain_one() -> None:
-    folder = shared_case("08-swf-with-more-columns")
-    plain, hosts, names = (
-        read_log(folder / f"{name}.swf") for name in ("plain", "with-hosts", "with-names")
-    )
-    for log, capacity in ((hosts, 16), (names, 8)):
-        assert (len(log.jobs), log.jobs.capacity.tolist()) == (4, [capacity])
-        assert any("further columns behind the 18th" in note for note in log.report.notes)
-        for field in ("arrival", "duration", "estimate", "demand", "waits"):
-            assert (getattr(log.jobs, field) == getattr(plain.jobs, field)).all()
 
 
 def test_a_list_of_preceding_jobs_is_taken_as_unknown(tmp_path: Path) -> None:

@@ -83,11 +83,6 @@ def test_any_number_of_resources_and_a_capacity_for_each(tmp_path: Path) -> None
     assert dict(one.expected) == {}
 
 
-def test_keys_of_other_meaning_are_let_be(tmp_path: Path) -> None:
-    path = _write(tmp_path, _set(seed=4, description="x"), description="y", version=2)
-    assert len(read_packing_sets(path)) == 1
-
-
 def _without(key: str) -> dict[str, Any]:
     return {name: value for name, value in _set().items() if name != key}
 
@@ -100,21 +95,14 @@ def _without(key: str) -> dict[str, Any]:
         (_set(params={**_PARAMS, "job_slot": 4}), r"params\.job_slot is 4: Extra inputs"),
         (_set(params={"job_slots": 4, "capacity": 10}), r"params\.backlog_size is missing"),
         (_set(params=[5, 60]), r"params is \[5, 60\]"),
-        (_set(params={**_PARAMS, "job_slots": 0}), r"params\.job_slots is 0: .* greater than"),
         (_set(params={**_PARAMS, "time_horizon": "20"}), r'time_horizon is "20": .* a number'),
         (_set(params={**_PARAMS, "capacity": [1, 2, 3]}), r"3 resources, but the jobs have 2"),
-        (_set(params={**_PARAMS, "capacity": 1.5}), r"capacity\.0 is 1\.5"),
-        (_set(arrival_window=True), "arrival_window is true"),
-        (_set(name=7), "name is 7"),
-        (_set(jobs={}), "jobs is {}"),
         (_set(params={**_PARAMS, "capacity": []}), r"capacity is \[\]"),
         (_set(jobs=[[1, 3]]), r"jobs\.0 is \[1, 3\]"),
         (_set(jobs=[[1, 3, 5, 1], [2, 3, 5]]), r"jobs\[1\]: .* has not as many numbers"),
-        (_set(jobs=[[1, 3, 5, None]]), r"jobs\.0\.3 is null"),
         (_set(jobs=[[1, 3, 5, float("nan")]]), r"jobs\.0\.3 is NaN"),
         (_set(jobs=[[-1, 3, 5, 1]]), r"jobs\.0\.0 is -1"),
         (_set(jobs=[[1, 3, 10**30, 1]]), r"jobs\.0\.2 is 10+"),
-        (_set(expected=[1]), r"expected is \[1\]"),
         ("a", r"sequences\.1 is \"a\""),
     ],
 )
@@ -133,8 +121,6 @@ def test_files_of_another_layout_are_refused_with_the_place(
         ([50, 3, 5, 1], "arrival_window has no room for 50: give at most 49"),
         ([1, 21, 5, 1], "time_horizon has no room for 21: give at most 20"),
         ([1, 0, 5, 1], "has duration 0"),
-        ([1, 3, 11, 1], r"asks for \[11, 1\], more than the cluster's \[10, 10\]"),
-        ([1, 3, 0, 0], r"asks for \[0, 0\]: nothing at all"),
     ],
 )
 def test_jobs_that_the_world_has_no_room_for_are_refused(
@@ -151,7 +137,6 @@ def test_jobs_that_the_world_has_no_room_for_are_refused(
         (b"\xff\xfe\x00", "not text"),
         (b"[]", r"the file is \[\]"),
         (b'{"sequences": []}', r"sequences is \[\]"),
-        (b'{"sequences": {}}', "sequences is {}"),
         (b'{"sequence": []}', "sequences is missing"),
     ],
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError
 from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.decima.learning.gradients import gradient_learner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, parse_recipe, recipe_config
+from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.policies import describe
 from parcae.evaluation.policies import tune as sweep
 from parcae.learning.loop import Iteration, TrainingPlan, TrainResult, train
@@ -205,6 +205,8 @@ class RigidTraining:
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint was trained for this, or A2cScheduler for further rates, too."""
+        if checkpoint.kind != self.kind:
+            return False
         learned = {**(checkpoint.card.get("source") or {})}
         wanted = self.source.card()
         if self.kind == "deeprm":
@@ -297,6 +299,24 @@ class Part:
     x: float = 0.0
     panel: str = ""
 
+    @property
+    def scenario(self) -> Scenario:
+        """The runs, on a cluster of executors."""
+        assert isinstance(self.setting, Scenario)
+        return self.setting
+
+    @property
+    def stage(self) -> Stage:
+        """The runs, of rigid jobs."""
+        assert isinstance(self.setting, Stage)
+        return self.setting
+
+    @property
+    def world(self) -> ClusterWorld:
+        """The cluster of the runs, on which policies are compared."""
+        one = self.scenario
+        return ClusterWorld(one.workload, one.config, one.arrivals, one.num_jobs)
+
 
 def named(*names: str) -> dict[str, str]:
     """Policies that are labelled with their names."""
@@ -310,7 +330,7 @@ class Learned:
     Args:
         name: the policy's name or its checkpoint's path.
         words: where it comes from, and how its training went.
-        checkpoint: the checkpoint; None for one that ships, or that an earlier run made.
+        checkpoint: the checkpoint; None for one of Decima's studies that ships.
         numbers: numbers of the training; empty if it was not trained here.
         curve: (iteration, seconds, cost on the selection runs) of its training.
         result: the training of a network.
@@ -359,10 +379,12 @@ def requested(texts: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _own_agents(request: Request, keys: Iterable[str]) -> dict[str, str]:
+def _own_agents(
+    request: Request, trainings: Mapping[str, Training | RigidTraining]
+) -> dict[str, Learned]:
     """The request's policies by key, for a study that takes only agents which it wrote."""
-    by_file = {checkpoint_path(request, key).name: key for key in keys}
-    found: dict[str, str] = {}
+    by_file = {checkpoint_path(request, key).name: key for key in trainings}
+    found: dict[str, Learned] = {}
     for text in request.policies:
         key = by_file.get(Path(text).name)
         if key is None:
@@ -370,45 +392,15 @@ def _own_agents(request: Request, keys: Iterable[str]) -> dict[str, str]:
                 f"--policy {text}: not an agent of this study: give checkpoints that it wrote, "
                 f"with the names {', '.join(by_file)}"
             )
-        if found.setdefault(key, text) != text:
+        if key in found and found[key].name != text:
             raise ConfigError(
-                f"--policy {found[key]} and {text} are the same agent of this study, which shows "
-                "one of each: give one of them"
+                f"--policy {found[key].name} and {text} are the same agent of this study, which "
+                "shows one of each: give one of them"
             )
-        read_checkpoint(Path(text))
-    return found
-
-
-def _fitting(
-    texts: Sequence[str | Path], trainings: Mapping[str, RigidTraining], must_fit: bool
-) -> dict[str, tuple[Path, Checkpoint]]:
-    """By training, the one of these checkpoints that was trained for the same.
-
-    If they are the user's (`must_fit`), each must be of the right kind, one must be used, and no
-    two may be for the same training.
-    """
-    kinds = {training.kind for training in trainings.values()}
-    read = [(Path(text), read_checkpoint(Path(text))) for text in texts]
-    found: dict[str, tuple[Path, Checkpoint]] = {}
-    for path, checkpoint in read:
-        if checkpoint.kind not in kinds and must_fit:
-            raise FormatError(
-                f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, but this study "
-                f"accepts only those of kind {' or '.join(sorted(kinds))}"
-            )
-        for key, training in trainings.items():
-            if not training.fits(checkpoint):
-                continue
-            if found.setdefault(key, (path, checkpoint))[0] != path and must_fit:
-                raise ConfigError(
-                    f"{found[key][0]} and {path} were trained in the same setting of this study, "
-                    "which compares one policy in each: give one of them"
-                )
-    if must_fit and texts and not found:
-        raise ConfigError(
-            f"none of {', '.join(map(str, texts))} was trained in a setting of this study, so it "
-            "would use other policies: leave out --policy, or give a checkpoint that was"
-        )
+        checkpoint, training = read_checkpoint(Path(text)), trainings[key]
+        if isinstance(training, RigidTraining) and not training.fits(checkpoint):
+            raise ConfigError(f"--policy {text}: trained in another setting than {key}")
+        found[key] = Learned(text, f"{key}: {text}, trained earlier", checkpoint)
     return found
 
 
@@ -416,34 +408,21 @@ def found_policies(
     request: Request, trainings: Mapping[str, Training | RigidTraining]
 ) -> dict[str, Learned]:
     """The policies that need not be trained, by key: the user's ones, or those that ship."""
-    found = {}
-    rigid = {key: one for key, one in trainings.items() if isinstance(one, RigidTraining)}
-    if rigid:
-        kinds = {training.kind for training in rigid.values()}
-        shipped = sorted(
-            path for kind in kinds for path in catalog.SHIPPED.folder.glob(f"{kind}-*{SUFFIX}")
-        )
-        fitting = _fitting([] if request.trains_anew else shipped, rigid, must_fit=False)
-        for key, (path, one) in (fitting | _fitting(request.policies, rigid, True)).items():
-            found[key] = Learned(str(path), f"{key}: {path.name}, {_amount(one)}", one)
-    elif trainings:
-        # Where the user's policies replace all trainings, none is left.
-        for key, text in _own_agents(request, trainings).items():
-            found[key] = Learned(text, f"{key}: {text}, trained earlier")
-    for key, training in trainings.items():
-        if isinstance(training, Training) and not request.trains_anew:
+    # Where the user's policies replace all trainings, none is left.
+    found = _own_agents(request, trainings) if trainings else {}
+    left = {} if request.trains_anew else {k: one for k, one in trainings.items() if k not in found}
+    for key, training in left.items():
+        if isinstance(training, Training):
             text = variant_as_in_paper(PolicyName(training.kind), training.scenarios[0].setting)
             words = f"{key}: {text}, the shipped variant for the nearest setting"
             found[key] = Learned(text, words)
+            continue
+        for variant in catalog.SHIPPED.variants(training.kind):
+            path = catalog.SHIPPED.path(training.kind, variant)
+            if training.fits(one := read_checkpoint(path)):
+                amount = "{iterations} iterations in {seconds:,.0f} s".format_map(one.card)
+                found[key] = Learned(str(path), f"{key}: {path.name}, {amount}", one)
     return found
-
-
-def _amount(checkpoint: Checkpoint) -> str:
-    card = checkpoint.card
-    network = checkpoint.settings["network"]
-    shown = ("architecture", "hidden", "actions")
-    parts = [f"{key} {network[key]}" for key in shown if key in network]
-    return f"{card['iterations']} iterations in {card['seconds']:,.0f} s; {', '.join(parts)}"
 
 
 def learn(
@@ -623,7 +602,7 @@ def _train_rigid(request: Request, key: str, training: RigidTraining, share_s: f
     request.say(f"training {key}, recipe {recipe}, at most {share_s:.0f} s")
     make = DeepRMLearner if training.kind == "deeprm" else A2cLearner
     learner = make(training.source, training.cost, recipe, training.options, request.training_seed)
-    learner.num_threads = request.processes or os.cpu_count() or 1
+    learner.num_threads = request.processes
     learner.select_every = training.select_every
     if training.num_selection is not None:
         learner.num_selection = training.num_selection
@@ -652,8 +631,7 @@ def rigid_policies(
 
     "tetris*" has the knob that is best on tuning sequences for its cost.
     """
-    assert isinstance(part.setting, Stage)
-    source = part.setting.source
+    source = part.stage.source
     policies: dict[str, PackingPolicy] = {}
     for label, name in part.policies.items():
         key = name.removesuffix(GREEDY)
@@ -687,8 +665,7 @@ SHORT_JOBS = 60
 
 def with_sweeps(request: Request, part: Part) -> Part:
     """The part of a study of executor classes with `:tuned` heuristics, tuned on few jobs."""
-    one = part.setting
-    assert isinstance(one, Scenario)
+    one = part.scenario
     # A batch must keep its size; a stream can be shorter for tuning.
     is_short = not request.is_full and one.arrivals != "batch"
     num_jobs = min(one.num_jobs, SHORT_JOBS) if is_short else one.num_jobs

@@ -170,8 +170,7 @@ def gantt(run: StudyRun, path: Path) -> None:
     """The schedules of the first run of every part."""
     shown = {}
     for outcome in run.outcomes:
-        assert outcome.replay is not None
-        for label, trace in outcome.replay(run.request.first_seed)[1].items():
+        for label, trace in run.first_run(outcome)[1].items():
             shown[f"{outcome.part.name}: {label}" if outcome.part.name else label] = trace
     write_gantt(cluster_charts(shown), path)
 
@@ -244,8 +243,7 @@ def over_time(run: StudyRun, path: Path, panels: Sequence[str] = ("jobs",)) -> N
     figure = new_picture(1.5 + 4.0 * len(panels), 3.6 * len(run.outcomes))
     axes = figure.subplots(len(run.outcomes), len(panels), squeeze=False)
     for row, outcome in zip(axes, run.outcomes, strict=True):
-        assert outcome.replay is not None
-        jobs, traces = outcome.replay(run.request.first_seed)
+        jobs, traces = run.first_run(outcome)
         edges = time_edges(traces)
         first = next(iter(traces.values()))
         work_s = np.array([job.work_ms for job in jobs.jobs]) / MS_PER_S

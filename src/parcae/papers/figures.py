@@ -34,7 +34,6 @@ from parcae.evaluation.applications import AUTO, ApplicationsWorld, read_applica
 from parcae.evaluation.benchmark import answer_ms, begin_run
 from parcae.evaluation.compare import compare
 from parcae.evaluation.gantt import Bars, Chart, Panel, write_gantt
-from parcae.evaluation.policies import resolve_policies
 from parcae.learning.scenario import Scenario
 from parcae.papers.contenders import (
     GREEDY,
@@ -42,7 +41,6 @@ from parcae.papers.contenders import (
     Part,
     Request,
     RigidTraining,
-    Stage,
     Training,
     drawn,
     named,
@@ -338,8 +336,7 @@ def scale_parts(request: Request) -> list[Part]:
     The last world is the trace, if there is one, otherwise TPC-H.
     """
     part, train = worlds(request, _SCALE_JOBS)[-1]
-    assert isinstance(part.setting, Scenario)
-    size = part.setting.num_jobs
+    size = part.scenario.num_jobs
     train = replace(train, num_jobs=size)
     batch = replace(train, arrivals="batch")
     few = max(1, size // _FEWER_JOBS)
@@ -360,7 +357,7 @@ def scale_parts(request: Request) -> list[Part]:
         parts.append(
             Part(
                 name,
-                replace(part.setting, arrivals=pair[0].arrivals),
+                replace(part.scenario, arrivals=pair[0].arrivals),
                 {**keys, **named(GRAPHENE)},
                 trainings,
                 (f"trained small: {words}", *part.notes),
@@ -507,8 +504,7 @@ def order_parts(request: Request) -> list[Part]:
 def with_search(run: StudyRun) -> list[PartOutcome]:
     """Measure the parts, and beside them the best of all orders of each batch."""
     (outcome,) = compare_parts(run)
-    scenario = outcome.part.setting
-    assert isinstance(scenario, Scenario)
+    scenario = outcome.part.scenario
     best = []
     for seed in run.seeds:
         run.request.say(f"searching the best order of the jobs of seed {seed}")
@@ -612,14 +608,11 @@ def measure_latencies(
 def latencies(run: StudyRun) -> list[PartOutcome]:
     """The times of all decisions in one run, and the intervals between events, by policy."""
     (part,) = run.parts
-    one = part.setting
-    assert isinstance(one, Scenario)
+    one = part.scenario
     names = run.names(part)
     seed = run.request.first_seed
     sequence = one.sequence(seed)
-    policies = resolve_policies(
-        one.workload, list(names.values()), one.config, one.arrivals, one.num_jobs
-    ).for_sequence(sequence, seed)
+    policies = part.world.resolve(list(names.values())).for_sequence(sequence, seed)
     values = {}
     for label, name in names.items():
         run.request.say(f"timing the decisions of {label}")
@@ -901,8 +894,7 @@ def rate_parts(
 def withheld(run: StudyRun) -> list[PartOutcome]:
     """Figure 7: which jobs a policy withholds, and how small and large jobs fare."""
     (part,) = run.parts
-    stage = part.setting
-    assert isinstance(stage, Stage)
+    stage = part.stage
     values = {}
     for label, policy in rigid_policies(part, run.made, run.request.processes).items():
         run.request.say(f"measuring which jobs {label} withholds")
@@ -1136,8 +1128,7 @@ def join_parts(request: Request) -> list[Part]:
 def with_bound(run: StudyRun) -> list[PartOutcome]:
     """Measure the parts, and beside them a lower bound of the makespans of all schedules."""
     (outcome,) = compare_parts(run)
-    scenario = outcome.part.setting
-    assert isinstance(scenario, Scenario)
+    scenario = outcome.part.scenario
     bounds = [
         lower_bounds(scenario.sequence(seed), NUM_EXECUTORS).makespan_ms / MS_PER_S
         for seed in run.seeds
@@ -1148,9 +1139,8 @@ def with_bound(run: StudyRun) -> list[PartOutcome]:
 def draw_join(run: StudyRun, path: Path) -> None:
     """The schedules: one bar per task, by executor, with a colour for each stage."""
     (outcome,) = run.outcomes
-    assert outcome.replay is not None
     charts = []
-    for name, trace in outcome.replay(run.request.first_seed)[1].items():
+    for name, trace in run.first_run(outcome)[1].items():
         tasks: Any = trace.tasks
         start_s, finish_s = (tasks[key] / MS_PER_S for key in ("start_ms", "finish_ms"))
         height = np.ones(len(tasks), np.int64)

@@ -28,9 +28,8 @@ from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S, __version__
 from parcae.cluster.trace import Trace
 from parcae.decima.graph.layout import DecimaSettings
-from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.compare import compare
 from parcae.evaluation.pictures import write_picture
-from parcae.evaluation.policies import resolve_policies
 from parcae.evaluation.shown import interval_picture
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
@@ -365,6 +364,11 @@ class StudyRun:
             for key in fnmatch.filter(taken, one.key)
         ]
 
+    def first_run(self, outcome: PartOutcome) -> tuple[JobSequence, dict[str, Trace]]:
+        """The first run of a part: its jobs, and the traces by label."""
+        assert outcome.replay is not None
+        return outcome.replay(self.request.first_seed)
+
     def values(self, label: str, key: str, near: PartOutcome | None) -> FloatArray | None:
         """A measure of a policy in the part `near`, else in the first part that has it."""
         every = (*([] if near is None else [near]), *self.outcomes)
@@ -396,14 +400,12 @@ def compare_parts(run: StudyRun) -> list[PartOutcome]:
 
 
 def _play_cluster(run: StudyRun, part: Part) -> PartOutcome:
-    scenario = part.setting
-    assert isinstance(scenario, Scenario)
-    request = run.request
+    scenario, request = part.scenario, run.request
     labels = {name: label for label, name in run.names(part).items()}
     seeds = run.seeds
     request.say(f"comparing {', '.join(labels.values())} on {len(seeds)} runs")
     comparison = compare(
-        ClusterWorld(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
+        part.world,
         list(labels),
         num_seeds=len(seeds),
         seed_start=seeds[0],
@@ -449,8 +451,7 @@ def by_measure(runs: pl.DataFrame) -> dict[str, FloatArray]:
 
 
 def _play_rigid(run: StudyRun, part: Part) -> PartOutcome:
-    stage = part.setting
-    assert isinstance(stage, Stage)
+    stage = part.stage
     run.request.say(f"running all policies {part.name}")
     policies = rigid_policies(part, run.made, run.request.processes)
     values = {label: rigid_values(stage.play(policy)) for label, policy in policies.items()}
@@ -482,7 +483,7 @@ class Study:
         play: measures the parts, if the study has a way of its own.
         per_run: further measures of each run, by label, from the traces of all policies.
         given: what --policy is for: "" (it compares trainings), "replaces" the trainings, or
-            "agents" of the study's own and "fitting" checkpoints, each instead of its training.
+            "agents" of the study's own, each instead of its training.
         ignores: the options that have no effect.
         takes_decima: whether all trainings go with any settings of Decima's network.
         ships: whether its policies ship, so that it trains only where the request says so.
@@ -590,13 +591,12 @@ def whose_jobs(study: Study, request: Request) -> str:
 
 def _asked_for(request: Request, part: Part, parts: Sequence[Part]) -> list[str]:
     """The request's policies without checkpoints for another workload of the study."""
-    assert isinstance(part.setting, Scenario)
-    every = {one.setting.workload.name for one in parts if isinstance(one.setting, Scenario)}
-    others = every - {part.setting.workload.name}
+    scenario = part.scenario
+    others = {one.scenario.workload.name for one in parts} - {scenario.workload.name}
     asked = []
     for text in request.policies:
         name = parse_name(text)
-        card = find_checkpoint(name, part.setting.setting).card if is_learned(name) else {}
+        card = find_checkpoint(name, scenario.setting).card if is_learned(name) else {}
         # Checkpoints for an unknown workload stay: the user asked for them.
         if card.get("workload") not in others:
             asked.append(text)
@@ -613,9 +613,7 @@ def _check_settings(request: Request, parts: Sequence[Part]) -> None:
         if isinstance(part.setting, Scenario):
             # Policies with `:tuned` take a sweep of their own and are left for later.
             given = set(part.policies.values()) & set(request.policies)
-            texts = [name for name in given if ":tuned" not in name]
-            one = part.setting
-            resolve_policies(one.workload, texts, one.config, one.arrivals, one.num_jobs)
+            part.world.resolve([name for name in given if ":tuned" not in name])
 
 
 def _table(run: StudyRun) -> list[list[str]]:
@@ -820,12 +818,19 @@ def reproduce(study: Study, request: Request, command: str = "") -> tuple[StudyR
     began = time.perf_counter()
     result = run_study(study, replace(request, output=request.output / f"{study.name}-policies"))
     seconds = time.perf_counter() - began
+    return _written(result, request, seconds, command)
+
+
+def _written(
+    result: StudyResult, request: Request, seconds: float, command: str, **settings: int
+) -> tuple[StudyResult, StudyFiles]:
+    """The result with how it was made, and its files in the request's folder."""
     result = replace(
         result,
         seconds=seconds,
         command=command,
-        settings=settings_of(request),
-        whose_jobs=whose_jobs(study, request),
+        settings=settings_of(request) | settings,
+        whose_jobs=whose_jobs(result.study, request),
     )
     return result, write_study(result, request.output)
 
@@ -861,14 +866,8 @@ def reproduce_often(
             "give a smaller --seed or fewer trainings"
         )
     cards = {seed: _card(study, request, seed, command) for seed in seeds}
-    result = replace(
-        _summary(study, cards),
-        seconds=sum(card["seconds"] for card in cards.values()),
-        command=command,
-        settings={**settings_of(request), "trainings": num_trainings},
-        whose_jobs=whose_jobs(study, request),
-    )
-    return result, write_study(result, request.output)
+    seconds = sum(card["seconds"] for card in cards.values())
+    return _written(_summary(study, cards), request, seconds, command, trainings=num_trainings)
 
 
 def _card(study: Study, request: Request, seed: int, command: str) -> dict[str, Any]:

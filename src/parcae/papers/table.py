@@ -756,7 +756,7 @@ _deeprm = partial(
     Study,
     runs=(100, 100),
     notes=_DEEPRM_NOTES,
-    given="fitting",
+    given="agents",
     ships=True,
     is_rigid=True,
     recipe="fresh",
@@ -930,7 +930,7 @@ _a2c = partial(
         "ones. It chooses among the jobs that can start, and has a hidden layer unless the "
         "settings say otherwise; the paper chooses any of the N jobs, and names no hidden layer",
     ),
-    given="fitting",
+    given="agents",
     is_rigid=True,
 )
 # Deviation: A2cScheduler 4.3 decides against pooling. The shipped policy of tables 1 and 2 has it,

@@ -44,6 +44,7 @@ def benchmark_packing(
     source = DrawnSource(rates=(rate,))
     sequences = source.draw(range(1_000, 1_000 + clusters))
     learner = DeepRMLearner(source)
+    learner.num_threads = 1
     policy = learner.policy()
     # Only DeepRM observes which resources become free when (the profile); it costs time.
     plain, with_profile = (

@@ -6,7 +6,6 @@ that was interrupted and resumed therefore continues exactly as it would have wi
 
 from __future__ import annotations
 
-import importlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,25 +15,26 @@ import numpy as np
 from pydantic import BaseModel
 
 from parcae.base.errors import ConfigError, FormatError
-from parcae.base.extensions import require
+from parcae.base.extensions import load, require
 from parcae.learning.config import recipe_settings
 from parcae.learning.loop import Learner, Measured, compile_kernels
 from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.networks.layout import require_shapes
+from parcae.policies.networks.layout import Tables, allocate, require_shapes
 from parcae.rigid.jobs import RigidJobs
-from parcae.rigid.layout import Cost
+from parcae.rigid.kernels.stepping import explore_many
+from parcae.rigid.layout import Cost, select
 from parcae.rigid.metrics import require_ranking, typical_cost
 from parcae.rigid.policies.catalog import RULE_KIND, policy_of_checkpoint
 from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.sources import PackingSource, origins, require_waiting
-from parcae.rigid.world import PackingBatch
+from parcae.rigid.world import PackingBatch, spread
 from parcae.workloads.workload import SELECTION_SEED_START
 
 #: Module and class of each learner. Modules are imported only on use: some need PyTorch.
 LEARNERS = {
-    "deeprm": ("parcae.rigid.deeprm.learner", "DeepRMLearner"),
-    "a2c": ("parcae.rigid.a2c.learner", "A2cLearner"),
-    "set": ("parcae.rigid.jobset.learner", "SetLearner"),
+    "deeprm": "parcae.rigid.deeprm.learner:DeepRMLearner",
+    "a2c": "parcae.rigid.a2c.learner:A2cLearner",
+    "set": "parcae.rigid.jobset.learner:SetLearner",
 }
 #: Settings of networks that may differ from those of the network that a training starts from: they
 #: change no input.
@@ -58,8 +58,7 @@ def make_learner(
     require("torch")
     require_ranking(cost)
     require_waiting(source)
-    module, name = LEARNERS[kind]
-    make: Any = getattr(importlib.import_module(module), name)
+    make = load(LEARNERS[kind], "learner")
     learner: PackingLearner = make(source, cost, recipe, settings, seed)
     return learner
 
@@ -111,7 +110,7 @@ class PackingLearner(Learner):
     """A learner of a packing policy.
 
     Before a training starts, the number of selection runs and of iterations between measurements
-    may be changed, and the number of threads, on which no result depends.
+    may be changed, and the number of threads (None: one a core), on which no result depends.
 
     Args:
         source: where job sequences are drawn.
@@ -129,7 +128,7 @@ class PackingLearner(Learner):
     iterations_name = "iterations"
     select_every = 25
     num_selection = 200
-    num_threads = 1
+    num_threads: int | None = None
     #: Recipes by name; the first one is the default.
     recipes: ClassVar[Mapping[str, BaseModel]]
     #: Keeps the seeds of the learners' initial weights apart.
@@ -196,6 +195,19 @@ class PackingLearner(Learner):
         batch.run(policy.play_many)
         log_of = origins(self.source, self._selection_seeds)
         return [(typical_cost(batch, self.cost, log_of), self.weights())]
+
+    def explore(self, batch: PackingBatch, kind: type[Tables], **sizes: int) -> list[Tables]:
+        """Run all clusters with drawn decisions. Returns the record of each run."""
+        records = allocate(kind, len(batch), **sizes)
+        policy: Any = self.policy()
+
+        def run(first: int, last: int) -> None:
+            own = kind(*(table[first:last] for table in records))
+            tables = policy.tables(batch.views)
+            explore_many(batch.clusters, batch.views, tables, own, int(self.cost), first, last)
+
+        spread(run, len(batch), self.num_threads)
+        return [select(records, row) for row in range(len(batch))]
 
     @property
     def _selection_seeds(self) -> range:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.jobs import RigidJobs
-from parcae.rigid.kernels.stepping import begin_many, mask_many, show_many, step_many
+from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import (
     RULES,
     SPEC,
@@ -207,23 +207,8 @@ class PackingBatch:
         a job was placed.
         """
         is_placed = np.zeros(len(self), np.int64)
-        chosen = np.ascontiguousarray(slots, np.int64)
-        if chosen.shape != is_placed.shape:
-            raise ValueError(
-                f"slots has shape {chosen.shape}; "
-                f"give one slot for each of the {len(self)} clusters"
-            )
-        step_many(self.clusters, chosen, is_placed, 0, len(self))
+        step_many(self.clusters, slots, is_placed, 0, len(self))
         return is_placed
-
-    def masks(self) -> npt.NDArray[np.int8]:
-        """Return which decisions do something, int8[num_clusters, num_slots + 1].
-
-        The last column is VOID, which always does something.
-        """
-        masks = np.zeros((len(self), self.states.slots.shape[1] + 1), np.int8)
-        mask_many(self.clusters, masks, 0, len(self))
-        return masks
 
     @property
     def is_over(self) -> npt.NDArray[np.bool_]:

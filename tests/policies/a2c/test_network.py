@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from pydantic import ValidationError
 
 from parcae.base.errors import FormatError
 from parcae.rigid.a2c.layout import (
@@ -66,14 +65,6 @@ def test_networks_of_20_times_223_cells_have_these_sizes(
         sum(int(np.prod(shape)) for shape in settings.shapes(count).values()) for count in (11, 1)
     ]
     assert sizes == [actor, critic]
-
-
-def test_a_convolution_has_18x221_windows_and_a_pooled_one_9x110() -> None:
-    plain, pooled = (
-        A2cSettings(architecture=a, horizon=20, width=223, num_slots=10).grid
-        for a in (ALL[1], ALL[3])
-    )
-    assert (plain.rows, plain.columns, pooled.rows, pooled.columns) == (18, 221, 9, 110)
 
 
 @pytest.mark.parametrize("hidden", [0, 5])
@@ -138,11 +129,6 @@ def test_changed_weights_are_used_after_a_refresh() -> None:
     weights["dense.bias"] *= 2.0
     network.refresh()
     np.testing.assert_allclose(network.outputs(encoded), 2.0 * before, rtol=1e-5, atol=1e-5)
-
-
-def test_an_image_smaller_than_a_window_is_refused_with_a_way_out() -> None:
-    with pytest.raises(ValidationError, match="at least 4 rows and columns are needed"):
-        A2cSettings(architecture=Architecture.CONV_16_POOL, horizon=3, width=30, num_slots=2)
 
 
 def test_weights_of_another_shape_are_refused_by_name() -> None:

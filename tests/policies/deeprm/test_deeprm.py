@@ -12,14 +12,13 @@ from parcae.base.errors import ConfigError, FormatError
 from parcae.cluster.kernels.policies import decide
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import Weights
-from parcae.rigid.config import PackingConfig, TimeMode
+from parcae.rigid.config import PackingConfig
 from parcae.rigid.deeprm.kernels import (
     Actions,
     DeepRMSettings,
     Work,
     initial_weights,
     shapes,
-    sums_of,
 )
 from parcae.rigid.deeprm.policy import DeepRMPolicy
 from parcae.rigid.jobs import RigidJobs
@@ -129,18 +128,6 @@ def test_the_sums_equal_the_dense_product_on_the_drawn_image(
         assert (batch.states.jobs["is_dropped"] == 1).any()
 
 
-def test_the_gradient_of_the_weights_is_the_transpose_of_the_sums() -> None:
-    rng = np.random.default_rng(3)
-    weight = rng.normal(size=shapes(_SMALL)["hidden.weight"])
-    sums = sums_of(weight, _SMALL)
-    of_sums = rng.normal(size=sums.shape)
-    tensor = torch.from_numpy(weight).requires_grad_()
-    found = sums_of(tensor, _SMALL)
-    np.testing.assert_allclose(found.detach().numpy(), sums, atol=1e-5)
-    (gradient,) = torch.autograd.grad(found, tensor, torch.from_numpy(of_sums).float())
-    assert (sums * of_sums).sum() == pytest.approx((weight * gradient.numpy()).sum(), rel=1e-4)
-
-
 def test_probabilities_equal_those_of_the_network_in_pytorch() -> None:
     batch = _visited(PackingConfig(), (10, 10), 0, 30)
     policy = _policy()
@@ -193,17 +180,6 @@ def test_a_greedy_policy_may_hold_a_job_while_another_runs() -> None:
     assert policy.decide(select(batch.show(), 0)) == VOID
 
 
-def test_runs_do_not_depend_on_the_number_of_threads() -> None:
-    source = DrawnSource()
-    found = []
-    config = source.config.model_copy(update={"max_decisions": 300})
-    for threads in (1, 3):
-        batch = PackingBatch(source.draw(range(1_000, 1_010)), config, wants_profile=True, seed=2)
-        batch.run(_policy().play_many, threads)
-        found.append(batch.costs().tolist())
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize(
     ("source", "has_profile", "message"),
     [
@@ -226,11 +202,6 @@ def test_a_policy_refuses_clusters_and_views_that_it_is_not_for(
         batch.begin()
         with pytest.raises(ConfigError, match=message):
             _policy().decide(select(batch.show(), 0))
-
-
-def test_exact_times_are_refused() -> None:
-    with pytest.raises(ConfigError, match="time in steps"):
-        DeepRMSettings.of(PackingConfig(mode=TimeMode.EXACT), (10, 10))
 
 
 def test_a_checkpoint_gives_back_the_policy_and_another_kind_is_refused() -> None:

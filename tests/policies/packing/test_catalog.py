@@ -13,7 +13,6 @@ from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import VOID, select
 from parcae.rigid.policies.catalog import (
     LEARNED,
-    POLICIES,
     SHIPPED,
     PackingSetting,
     make_packing_policy,
@@ -162,12 +161,6 @@ def test_every_shipped_policy_has_a_card_and_starts_every_job(path):
         )
     batch.run(policy.play_many)
     assert all((outcome.start >= 0).all() for outcome in batch.outcomes())
-
-
-def test_the_random_baseline_of_a2cscheduler_starts_as_many_jobs_as_fit() -> None:
-    sources = {entry.name: entry.source for entry in POLICIES}
-    assert sources["random-greedy"] == "A2cScheduler, section 4.4"
-    assert sources["random"] == "control"
 
 
 def test_random_draws_from_the_waiting_jobs_of_a_log() -> None:

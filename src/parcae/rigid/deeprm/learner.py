@@ -25,7 +25,7 @@ from torch.nn.functional import embedding_bag
 from parcae.base.errors import DivergedError
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.layout import allocate, joined
+from parcae.policies.networks.layout import joined
 from parcae.policies.networks.training import optimizer_state, restore_optimizer, set_rate
 from parcae.rigid.deeprm.kernels import (
     FEATURE_VERSION,
@@ -38,8 +38,6 @@ from parcae.rigid.deeprm.kernels import (
     sums_of,
 )
 from parcae.rigid.deeprm.policy import DeepRMPolicy, check_fits
-from parcae.rigid.kernels.stepping import explore_many
-from parcae.rigid.layout import select
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch
@@ -201,41 +199,36 @@ class DeepRMLearner(PackingLearner):
         parts and of the entropies, and the number of decisions.
         """
         parts = [sums, *list(self._weights.values())[1:]]
-        policy = self.policy()
+        count = self.config.num_runs
+        most = self._world.max_decisions
+        records = self.explore(batch, DeepRMRecord, decisions=most, **self.network.sizes)
 
-        def one(sequence: int) -> tuple[Sequence[Tensor], float, int]:
+        def one(first: int) -> tuple[Sequence[Tensor], float, int]:
             # Every sequence has its own leaves, so that threads share no gradient.
             leaves = [part.detach().requires_grad_() for part in parts]
-            count, most = self.config.num_runs, self._world.max_decisions
-            runs = (sequence * count, (sequence + 1) * count)
-            record = allocate(DeepRMRecord, count, decisions=most, **self.network.sizes)
-            tables = policy.tables(batch.views)
-            explore_many(batch.clusters, batch.views, tables, record, int(self.cost), *runs)
-            ends = batch.states.costs[slice(*runs), self.cost]
-            goal, entropy = self._goal(record, ends, leaves)
-            gradient = torch.autograd.grad(goal, leaves)
-            return gradient, entropy, int(record.count.sum())
+            ends = batch.states.costs[first : first + count, self.cost]
+            goal, *sums = self._goal(records[first : first + count], ends, leaves)
+            return torch.autograd.grad(goal, leaves), *sums
 
         gradient = [torch.zeros_like(part) for part in parts]
         entropies, decisions = 0.0, 0
         with ThreadPoolExecutor(self.num_threads) as pool:
             # Added in order, so that the result does not depend on the number of threads.
-            for more, entropy, count in pool.map(one, range(self.config.num_sequences)):
+            for more, entropy, number in pool.map(one, range(0, len(batch), count)):
                 for total, part in zip(gradient, more, strict=True):
                     total += part
-                entropies, decisions = entropies + entropy, decisions + count
+                entropies, decisions = entropies + entropy, decisions + number
         return gradient, entropies, decisions
 
     def _goal(
-        self, record: DeepRMRecord, ends: FloatArray, leaves: list[Tensor]
-    ) -> tuple[Tensor, float]:
-        """What the runs of one sequence, whose costs are `ends`, say should grow, and the sum of
-        entropies.
+        self, records: Sequence[DeepRMRecord], ends: FloatArray, leaves: list[Tensor]
+    ) -> tuple[Tensor, float, int]:
+        """What the runs of one sequence, whose costs are `ends`, say should grow, the sum of
+        entropies, and the number of decisions.
         """
-        lengths = record.count[:, 0]
-        spans = [(0, length) for length in lengths.tolist()]
+        lengths = np.array([int(record.count[0]) for record in records])
         # One run after another.
-        data = joined([select(record, row) for row in range(len(lengths))], spans)
+        data = joined(records, [(0, length) for length in lengths.tolist()])
         run = np.repeat(np.arange(len(lengths)), lengths)
         reward = data.cost - ends[run]
         # Where decisions are compared: at their time, or at their index in the run.
@@ -253,7 +246,7 @@ class DeepRMLearner(PackingLearner):
         chosen = logs.gather(1, torch.from_numpy(data.action)[:, None])[:, 0]
         entropy = -(logs.exp() * logs.clamp(min=_LEAST_LOG)).sum()
         goal = (torch.from_numpy(advantage.astype(np.float32)) * chosen).sum()
-        return goal + self.config.entropy * entropy, float(entropy.detach())
+        return goal + self.config.entropy * entropy, float(entropy.detach()), len(run)
 
     def _step(self, sums: Tensor, gradient: Sequence[Tensor], left: float) -> float:
         """One step of gradient ascent on the reward. Returns the gradient's norm."""

@@ -385,7 +385,7 @@ class PackingWorld(ComparedWorld):
         resolved = comparison.resolved
         return [
             *packing_warnings(self.sequences, self.load),
-            *learned_warnings(resolved.sources, self.sequences),
+            *learned_warnings(resolved.learned("source"), self.sequences),
             *(f"{name}: {text}" for name, text in resolved.edges.items()),
         ]
 
@@ -401,7 +401,7 @@ class PackingWorld(ComparedWorld):
             Charts([plots.slowdown_bars(comparison)]),
             Charts([plots.slowdown_cdf(comparison), plots.slowdown_by_size(comparison)]),
         ]
-        if comparison.resolved.curves:
+        if comparison.resolved.learned("curve"):
             charts.append(Charts([plots.learning_curves(comparison)]))
         users = by_user(comparison)
         return [

@@ -15,14 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.evaluation.comparison import tuned_last
-from parcae.policies.checkpoint import read_checkpoint
-from parcae.policies.names import parse_name
 from parcae.policies.parameter_search import (
     Knobs,
     SearchLimits,
     SearchState,
     Sweep,
-    Values,
     edge_warning,
     search_parameters,
 )
@@ -41,7 +38,6 @@ from parcae.rigid.policies.catalog import (
     PackingSetting,
     earned,
     make_packing_policy,
-    packing_checkpoint,
 )
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
 from parcae.rigid.policies.scores import PackingKind, WithholdParameter
@@ -186,7 +182,7 @@ def tune_knob(
     """
     tuning = RigidTuning(source, cost)
     batch = tuning.batch(TUNING_SEED_START, _SWEEP_FACTOR)
-    costs: dict[Values, float] = {
+    costs = {
         (knob,): tuning.measure(_tetris(knob), batch, num_threads)
         for knob in knobs(batch.sequences, source.config.mode)
     }
@@ -320,20 +316,29 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
 
 @dataclass(frozen=True)
 class ResolvedPacking:
-    """Policies by name, after tuning."""
+    """Policies by name, after tuning.
+
+    Args:
+        policies: in the caller's order.
+        tuned: by name, the result of tuning in words.
+        edges: by name, a warning if a tuned value is at the edge of those that were tried.
+        also: names of results that no policy gives, after those of policies.
+    """
 
     policies: Mapping[str, PackingPolicy]
     tuned: Mapping[str, str]
-    curves: Mapping[str, list[list[float]]]
-    edges: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    #: Names of results that no policy gives, after those of policies.
+    edges: Mapping[str, str]
     also: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names in the caller's order."""
         return (*self.policies, *self.also)
+
+    def learned(self, what: str) -> dict[str, Any]:
+        """By name, what the cards of policies say of how they learned: "curve" or "source"."""
+        cards = {name: policy.card for name, policy in self.policies.items()}
+        return {name: card[what] for name, card in cards.items() if card.get(what)}
 
 
 def resolve_packing(
@@ -346,7 +351,6 @@ def resolve_packing(
     made: dict[str, PackingPolicy] = {}
     tuned: dict[str, str] = {}
     edges: dict[str, str] = {}
-    sources: dict[str, Mapping[str, Any]] = {}
     for name in tuned_last(names, lambda name: tuning is not None and bool(tuned_policy(name))):
         base = tuned_policy(name)
         if tuning is None or base is None:
@@ -355,23 +359,14 @@ def resolve_packing(
         if progress is not None:
             progress(f"tuning {name}")
         result = tune(base, tuning)
-        is_guarded = name == base
-        policy: PackingPolicy = result.policy
-        made[name] = earned(policy, setting or PackingSetting()) if is_guarded else policy
+        result.policy.card = {"source": tuning.source.card()}
+        made[name] = result.policy
+        if name == base:
+            made[name] = earned(result.policy, setting or PackingSetting())
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
-        sources[name] = tuning.source.card()
         if result.edge:
             edges[name] = result.edge
-    # A learned policy has a model card.
-    paths = {name: packing_checkpoint(parse_name(name), setting) for name in made}
-    cards = {name: read_checkpoint(path).card for name, path in paths.items() if path is not None}
-    return ResolvedPacking(
-        {name: made[name] for name in dict.fromkeys(names)},
-        tuned,
-        {name: list(card["curve"]) for name, card in cards.items() if card.get("curve")},
-        edges,
-        sources | {name: card["source"] for name, card in cards.items() if "source" in card},
-    )
+    return ResolvedPacking({name: made[name] for name in dict.fromkeys(names)}, tuned, edges)
 
 
 def tuned_policy(name: str) -> str | None:

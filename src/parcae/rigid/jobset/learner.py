@@ -18,7 +18,6 @@ from torch import Tensor
 from parcae.decima.learning.updates import Step, Trainee, costs_to_go, gains, update
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.layout import allocate
 from parcae.policies.networks.training import (
     DeepSetNetwork,
     JobChoices,
@@ -43,11 +42,9 @@ from parcae.rigid.jobset.kernels import (
     initial_weights,
 )
 from parcae.rigid.jobset.policy import JobSetPolicy
-from parcae.rigid.kernels.stepping import explore_many
-from parcae.rigid.layout import select
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
-from parcae.rigid.world import PackingBatch, spread
+from parcae.rigid.world import PackingBatch
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -153,7 +150,9 @@ class SetLearner(PackingLearner):
             wants_profile=True,
             seed=int(rng.integers(1 << 62)),
         )
-        records = self._explore(batch)
+        # A record has room for the largest view even if the capacity is small.
+        rows = max(config.row_capacity, 2 * MAX_ROWS)
+        records = self.explore(batch, JobSetRecord, decisions=config.capacity, rows=rows)
         fade = set_rate(self.optimizer, config.learning_rate, config.final_share, 1.0 - done)
         data = JobData(records, [(0, int(one.count[0])) for one in records], JobChoices)
         advantage = np.concatenate(list(self._advantages(batch, records)))
@@ -176,22 +175,6 @@ class SetLearner(PackingLearner):
             "loss": report.loss,
             "learning_rate": config.learning_rate * fade,
         }
-
-    def _explore(self, batch: PackingBatch) -> list[JobSetRecord]:
-        count = len(batch)
-        config = self.config
-        # A record has room for the largest view even if the capacity is small.
-        rows = max(config.row_capacity, 2 * MAX_ROWS)
-        records = allocate(JobSetRecord, count, decisions=config.capacity, rows=rows)
-        policy = self.policy()
-
-        def explore(first: int, last: int) -> None:
-            own = JobSetRecord(*(table[first:last] for table in records))
-            tables = policy.tables(batch.views)
-            explore_many(batch.clusters, batch.views, tables, own, int(self.cost), first, last)
-
-        spread(explore, count, torch.get_num_threads())
-        return [select(records, row) for row in range(count)]
 
     def _advantages(self, batch: PackingBatch, records: list[JobSetRecord]) -> Iterator[FloatArray]:
         """The advantages of all recorded decisions, one run after another.

@@ -264,7 +264,9 @@ def policy_of_checkpoint(checkpoint: Checkpoint, path: str, name: str) -> Packin
         raise FormatError(
             f"{path}: a checkpoint of a {checkpoint.kind!r} policy, which does not pack rigid jobs"
         )
-    return makers[checkpoint.kind](checkpoint, path, name)
+    policy: PackingPolicy = makers[checkpoint.kind](checkpoint, path, name)
+    policy.card = checkpoint.card
+    return policy
 
 
 def rule_checkpoint(policy: HandMadePolicy, card: dict[str, object]) -> Checkpoint:

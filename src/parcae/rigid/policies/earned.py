@@ -436,6 +436,7 @@ class EarnedPolicy(PackingPolicy):
     def __init__(self, inner: CompiledPackingPolicy) -> None:
         self.inner = inner
         self.name = inner.name
+        self.card = inner.card
 
     def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
         """Run clusters from start to end; see `PackingPolicy.play_many`."""

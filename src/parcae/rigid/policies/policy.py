@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ class PackingPolicy(ABC):
     name: str
     #: Whether the policy needs to see when resources become free.
     wants_profile: bool
+    #: How it was trained or tuned, if it was: the card of its checkpoint.
+    card: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def play_many(self, clusters: Clusters, views: View, first: int, last: int) -> None:
