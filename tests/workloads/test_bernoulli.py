@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
-from parcae.rigid.bernoulli import (
+from parcae.rigid.sources import (
     CODE,
     PAPER,
     draw_bernoulli,

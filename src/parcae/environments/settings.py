@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parcae.base.errors import ConfigError, refuse_unknown, refused_settings
-from parcae.rigid.bernoulli import job_mix
 from parcae.rigid.config import PackingConfig, TimeMode, most_steps
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import parse_cost
-from parcae.rigid.sources import DrawnSource, PackingSource, RigidLogSource
+from parcae.rigid.sources import DrawnSource, PackingSource, RigidLogSource, job_mix
 from parcae.simulation.config import ONLY_EXECUTORS, SimulationConfig, WorldName
 from parcae.simulation.objectives import Objective, parse_objective
 from parcae.workloads.archive import load_workload

@@ -51,12 +51,11 @@ from parcae.papers.drawing import time_edges
 from parcae.papers.runner import JCT, PartOutcome, StudyRun, by_measure, compare_parts
 from parcae.policies.names import PolicyName
 from parcae.rigid.a2c.layout import Architecture
-from parcae.rigid.bernoulli import CODE, load_of_rate
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import to_steps
 from parcae.rigid.logs import read_log
 from parcae.rigid.metrics import mean_of_started, slowdown, waiting_spans
-from parcae.rigid.sources import DrawnSource, RigidLogSource
+from parcae.rigid.sources import CODE, DrawnSource, RigidLogSource, load_of_rate
 from parcae.rigid.world import RigidOutcome
 from parcae.simulation.bounds import lower_bounds
 from parcae.simulation.config import SimulationConfig, WorldName, decima_classes

@@ -26,7 +26,6 @@ from parcae.cli.train import SETTINGS, Found, SearchOptions, TrainingOptions
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.registry import all_policies
 from parcae.rigid.benchmark import benchmark_packing
-from parcae.rigid.bernoulli import job_mix, parse_load
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.evaluation.compare import compare_log, compare_packing, number, run_policy
 from parcae.rigid.evaluation.plots import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_chart
@@ -58,6 +57,8 @@ from parcae.rigid.sources import (
     MixedSource,
     PackingSource,
     RigidLogSource,
+    job_mix,
+    parse_load,
     require_waiting,
     sped_up,
 )

@@ -1,6 +1,7 @@
 """The tables of the packing world: job sequences, the cluster's state, and the view for policies.
 
-With one more leading axis the same tables hold many clusters.
+With one more leading axis the same tables hold many clusters. Below them is the compiled arithmetic
+on units of resources, arrays with a number for each resource.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from parcae.base.compiled.kernels import inlined
 
 NO_JOB = -1  # an empty slot
 VOID = -1  # the decision to let time pass
@@ -216,3 +219,26 @@ def allocate_view(
 def select(tables: Any, row: int) -> Any:
     """Return one cluster's tables (views)."""
     return type(tables)(*(table[row] for table in tables))
+
+
+@inlined
+def copy_units(source, target):  # type: ignore[no-untyped-def]
+    """Set target = source."""
+    for resource in range(target.shape[0]):
+        target[resource] = source[resource]
+
+
+@inlined
+def add_units(free, units, sign):  # type: ignore[no-untyped-def]
+    """Add sign x units to the free units."""
+    for resource in range(free.shape[0]):
+        free[resource] += sign * units[resource]
+
+
+@inlined
+def fits(demand, free):  # type: ignore[no-untyped-def]
+    """Return whether a demand fits into the free units."""
+    for resource in range(free.shape[0]):
+        if free[resource] < demand[resource]:
+            return False
+    return True

@@ -19,7 +19,7 @@ from parcae.rigid.a2c.layout import (
     draw_weights,
     encode_images,
 )
-from parcae.rigid.a2c.network import A2cNetwork, Windows
+from parcae.rigid.a2c.learner import A2cNetwork, Windows
 
 ALL = list(Architecture)
 

@@ -36,7 +36,6 @@ from parcae.evaluation.policies import check_seeds
 from parcae.evaluation.sections import FULL
 from parcae.evaluation.statistics import UNKNOWN, UNKNOWN_TEXT, Estimate, ratio_estimate
 from parcae.evaluation.who_pays import ratio_of, sample_sums
-from parcae.rigid.bernoulli import MIXES, load_of_rate
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.evaluation import plots
 from parcae.rigid.evaluation.tuning import (
@@ -50,7 +49,7 @@ from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import LEAST, MEASURES, SizeGroups, run_metrics, size_groups
 from parcae.rigid.policies.catalog import PackingSetting
 from parcae.rigid.policies.policy import PackingPolicy
-from parcae.rigid.sources import DrawnSource, PackingSource, RigidLogSource
+from parcae.rigid.sources import MIXES, DrawnSource, PackingSource, RigidLogSource, load_of_rate
 from parcae.rigid.world import PackingBatch, RigidOutcome, recorded_outcome
 from parcae.workloads.import_report import counted
 

@@ -7,8 +7,7 @@ everything else is the same in both modes.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import inlined, kernel, row_of
-from parcae.rigid.layout import NO_JOB, NOT_YET, VOID, Cost
-from parcae.rigid.units import add_units, copy_units, fits
+from parcae.rigid.layout import NO_JOB, NOT_YET, VOID, Cost, add_units, copy_units, fits
 
 _SLOWDOWN = int(Cost.SLOWDOWN)
 _BOUNDED = int(Cost.BOUNDED_SLOWDOWN)

@@ -6,8 +6,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, mix
 from parcae.rigid.kernels.transitions import cluster_of, first_fit
-from parcae.rigid.layout import NO_JOB
-from parcae.rigid.units import add_units, copy_units, fits
+from parcae.rigid.layout import NO_JOB, add_units, copy_units, fits
 
 
 @kernel

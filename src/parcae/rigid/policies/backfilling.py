@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from parcae.base.compiled.kernels import inlined
-from parcae.rigid.layout import VOID
-from parcae.rigid.units import add_units, copy_units, fits
+from parcae.rigid.layout import VOID, add_units, copy_units, fits
 
 
 class Order(IntEnum):

@@ -28,11 +28,11 @@ from parcae.rigid.layout import (
     View,
     allocate,
     allocate_view,
+    copy_units,
     records,
 )
 from parcae.rigid.policies.backfilling import Order, backfill, easy
 from parcae.rigid.policies.policy import CompiledPackingPolicy, PackingPolicy
-from parcae.rigid.units import copy_units
 
 #: The virtual runs: EASY in each order, and the policy.
 EASY = int(Order.ARRIVAL)
