@@ -9,7 +9,6 @@ import pytest
 from parcae.base.errors import ConfigError, FormatError
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.logs import read_log
-from parcae.workloads.readers import guess_format
 
 _HEAD = "JobID|User|State|Submit|Start|End|Elapsed|Timelimit|NCPUS|NNodes|ReqMem|Partition\n"
 _DAY = "2026-01-05T"
@@ -118,12 +117,3 @@ def test_a_table_without_a_needed_column_names_it_and_how_to_export_it(tmp_path:
         _read(tmp_path, "JobID|Submit|Start|Elapsed\n1|1|2|3\n")
     with pytest.raises(FormatError, match=r"no column for .*submit.* export it with: sacct -a -P"):
         _read(tmp_path, "JobID    JobName  Submit\n-------- ------- ------\n101 a 5\n")
-
-
-def test_accounting_is_recognised_by_its_first_line(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.txt"
-    for text in (SACCT, PBS, LSF, TABLE):
-        path.write_text(text)
-        kind = guess_format(path)
-        assert kind is not None
-        assert kind.called == "the accounting of a batch cluster"

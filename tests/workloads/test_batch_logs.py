@@ -212,15 +212,6 @@ def test_fractions_of_requested_times_are_counted_where_schedulers_see_them(tmp_
         assert [f.count for f in found if "frac" in f.what] == counts
 
 
-@pytest.mark.parametrize("header", [_HEADER, ""])
-def test_a_byte_order_mark_is_skipped(tmp_path: Path, header: str) -> None:
-    path = _log(tmp_path, _line(1, 0, 5, 2), _line(2, 1, 5, 2), header=header)
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    log = read_log(path)
-    assert log.jobs.ids.tolist() == [1, 2]
-    assert log.jobs.capacity.tolist() == ([16] if header else [2])
-
-
 def test_jobs_of_some_partitions_alone(tmp_path: Path) -> None:
     path = _log(tmp_path, *(_line(n, n, 5, 1, partition=n % 3) for n in range(6)))
     whole = read_log(path, partitions=(0, 2))

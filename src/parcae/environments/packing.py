@@ -27,20 +27,17 @@ from parcae.environments.adapters import (
 )
 from parcae.environments.layout import BOUND, PackingFeature, WaitingFeature
 from parcae.environments.settings import PackingSettings, read_packing
+from parcae.policies.networks.layout import allocate
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.kernels.stepping import begin_many, mask_many, show_many, step_many
 from parcae.rigid.kernels.views import draw_images
 from parcae.rigid.layout import (
-    RULES,
-    SPEC,
     VOID,
     Clusters,
     Packing,
     SequenceTables,
     View,
-    allocate,
     allocate_view,
-    records,
     select,
 )
 from parcae.rigid.world import image_shape, make_sequence_tables
@@ -68,17 +65,20 @@ class PackingEpisodes:
         num_jobs, num_resources = settings.most_jobs, len(jobs.capacity)
         self.sequences: list[RigidJobs | None] = [None] * count
         self.seeds = [0] * count
-        self._states: Packing = allocate(
-            count, num_jobs, self.num_slots, config.backlog_size, config.horizon, num_resources
+        seen = {"slots": self.num_slots, "resources": num_resources}
+        self._states = allocate(
+            Packing,
+            count,
+            jobs=num_jobs,
+            backlog=config.backlog_size,
+            horizon=config.horizon,
+            **seen,
         )
         self._states.capacity[:] = self.capacity
-        self._sequence_tables = SequenceTables(
-            records((count, num_jobs), SPEC),
-            np.zeros((count, num_jobs, num_resources), np.int64),
-            np.zeros((count, 1), np.int64),
-            records((count, 1), RULES),
+        self._sequence_tables = allocate(
+            SequenceTables, count, jobs=num_jobs, resources=num_resources
         )
-        self._views: View = allocate_view(count, self.num_slots, 1, num_resources)
+        self._views = allocate_view(count, points=1, **seen)
         self._sequence = np.arange(count)
         shape = image_shape(config, self.capacity) if settings.has_image else (0, 0)
         self._images = np.zeros((count, *shape), np.float32)

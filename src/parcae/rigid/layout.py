@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined
+from parcae.policies.networks.layout import FieldSpec, allocate, doubles, integers
 
 NO_JOB = -1  # an empty slot
 VOID = -1  # the decision to let time pass
@@ -41,17 +42,11 @@ class Cost(IntEnum):
 
 
 def _columns(
-    integers: Sequence[str], floats: Sequence[str] = (), bits: Sequence[str] = ()
+    whole: Sequence[str], real: Sequence[str] = (), bits: Sequence[str] = ()
 ) -> np.dtype[Any]:
     """Return the type of a record of int64, float64 and uint64."""
-    return np.dtype(
-        [
-            (name, kind)
-            for names, kind in ((integers, np.int64), (floats, np.float64), (bits, np.uint64))
-            for name in names
-        ],
-        align=True,
-    )
+    kinds = [*["i8"] * len(whole), *["f8"] * len(real), *["u8"] * len(bits)]
+    return np.dtype(list(zip((*whole, *real, *bits), kinds, strict=True)), align=True)
 
 
 #: A job of a sequence. `estimate` is the duration that the scheduler knows, `log_estimate` its
@@ -109,29 +104,31 @@ VISIBLE_JOB = _columns(("slot", "estimate", "age", "can_start"), ("log_estimate"
 
 
 class SequenceTables(NamedTuple):
-    """The jobs of one sequence (with a leading axis: of many); hidden from policies."""
+    """The jobs of one sequence (with a leading axis: of many), by arrival; hidden from policies."""
 
-    specs: Any  # SPEC[num_jobs], by arrival
-    demand: Any  # int64[num_jobs, num_resources]
-    num_jobs: Any  # int64[1]
-    rules: Any  # RULES[1]
+    specs: Any = FieldSpec(SPEC, ("jobs",))
+    demand: Any = integers("jobs", "resources")
+    num_jobs: Any = integers(1)
+    rules: Any = FieldSpec(RULES, (1,))
 
 
 class Packing(NamedTuple):
-    """The state of one cluster (with a leading axis: of many)."""
+    """The state of one cluster (with a leading axis: of many).
 
-    clock: Any  # CLOCK[1]
-    jobs: Any  # JOB[num_jobs]
-    slots: Any  # int64[num_slots], rows of waiting jobs or NO_JOB
-    backlog: Any  # int64[backlog_size], ring of rows in order of arrival
-    # int64[num_jobs], rows of jobs that were placed and have not finished: in order of placing,
-    # with exact times by expected finish
-    running: Any
-    # int64[horizon, num_resources], free units from now on, one row per step (exact times: one row)
-    free: Any
-    capacity: Any  # int64[num_resources]
-    costs: Any  # float64[len(Cost)], accrued so far
-    seed: Any  # uint64[1], seed of the run's random numbers
+    With exact times a cluster has a slot for each job, no backlog, and a horizon of 1.
+    """
+
+    clock: Any = FieldSpec(CLOCK, (1,))
+    jobs: Any = FieldSpec(JOB, ("jobs",))
+    slots: Any = integers("slots", fill=NO_JOB)  # rows of waiting jobs or NO_JOB
+    backlog: Any = integers("backlog", fill=NO_JOB)  # ring of rows in order of arrival
+    # Rows of jobs that were placed and have not finished: in order of placing, with exact times by
+    # expected finish.
+    running: Any = integers("jobs", fill=NO_JOB)
+    free: Any = integers("horizon", "resources")  # free units from now on, one row per step
+    capacity: Any = integers("resources")
+    costs: Any = doubles(len(Cost))  # accrued so far
+    seed: Any = FieldSpec("u8", (1,))  # of the run's random numbers
 
 
 class Clusters(NamedTuple):
@@ -151,69 +148,20 @@ class View(NamedTuple):
     3.2, without the detour over images.
     """
 
-    head: Any  # HEAD[1]
-    jobs: Any  # VISIBLE_JOB[num_slots]
-    demand: Any  # int64[num_slots, num_resources]
-    free: Any  # int64[num_resources], free units now
-    capacity: Any  # int64[num_resources]
-    points: Any  # int64[num_points]
-    free_from: Any  # int64[num_points, num_resources]
+    head: Any = FieldSpec(HEAD, (1,))
+    jobs: Any = FieldSpec(VISIBLE_JOB, ("slots",))
+    demand: Any = integers("slots", "resources")
+    free: Any = integers("resources")  # free units now
+    capacity: Any = integers("resources")
+    points: Any = integers("points")
+    free_from: Any = integers("points", "resources")
 
 
-def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Return an array of zeroed records whose fields are read like columns."""
-    return np.zeros(shape, dtype).view(np.recarray)
-
-
-def allocate(
-    count: int, num_jobs: int, num_slots: int, backlog_size: int, horizon: int, num_resources: int
-) -> Packing:
-    """Allocate the state of `count` clusters.
-
-    Args:
-        count: length of the leading axis.
-        num_jobs: jobs of a sequence at most.
-        num_slots: visible waiting jobs.
-        backlog_size: further waiting jobs.
-        horizon: steps that are planned ahead; 1 with exact times.
-        num_resources: number of resources.
-    """
-    return Packing(
-        records((count, 1), CLOCK),
-        records((count, num_jobs), JOB),
-        np.full((count, num_slots), NO_JOB, np.int64),
-        np.full((count, backlog_size), NO_JOB, np.int64),
-        np.full((count, num_jobs), NO_JOB, np.int64),
-        np.zeros((count, horizon, num_resources), np.int64),
-        np.zeros((count, num_resources), np.int64),
-        np.zeros((count, len(Cost)), np.float64),
-        np.zeros((count, 1), np.uint64),
-    )
-
-
-def allocate_view(
-    count: int, num_slots: int, num_points: int, num_resources: int, wants_profile: bool = False
-) -> View:
-    """Allocate the views of `count` clusters, which are filled anew before each decision.
-
-    Args:
-        count: length of the leading axis.
-        num_slots: visible waiting jobs.
-        num_points: points of the profile.
-        num_resources: number of resources.
-        wants_profile: whether the profile is filled.
-    """
-    head = records((count, 1), HEAD)
-    head["wants_profile"] = int(wants_profile)
-    return View(
-        head,
-        records((count, num_slots), VISIBLE_JOB),
-        np.zeros((count, num_slots, num_resources), np.int64),
-        np.zeros((count, num_resources), np.int64),
-        np.zeros((count, num_resources), np.int64),
-        np.zeros((count, num_points), np.int64),
-        np.zeros((count, num_points, num_resources), np.int64),
-    )
+def allocate_view(count: int, wants_profile: bool = False, **sizes: int) -> View:
+    """Allocate the views of clusters, which are filled anew before each decision."""
+    views = allocate(View, count, **sizes)
+    views.head["wants_profile"] = int(wants_profile)
+    return views
 
 
 def select(tables: Any, row: int) -> Any:
@@ -242,3 +190,12 @@ def fits(demand, free):  # type: ignore[no-untyped-def]
         if free[resource] < demand[resource]:
             return False
     return True
+
+
+@inlined
+def largest_share(units, capacity):  # type: ignore[no-untyped-def]
+    """Return the largest share of a resource that units of each are."""
+    share = 0.0
+    for resource in range(capacity.shape[0]):
+        share = max(share, units[resource] / capacity[resource])
+    return share

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -170,22 +171,33 @@ def draw_bernoulli(
     return RigidJobs(name, arrival, duration, np.where(is_dominant, *amounts), np.array(capacity))
 
 
-class PackingSource(Protocol):
+class PackingSource(ABC):
     """Draws job sequences; the same seed gives the same sequence."""
 
+    #: Work that the jobs bring / work that the cluster can do, of its busiest resource: the largest
+    #: of several, infinite for a log whose jobs arrive at once, 0 if it is not known.
+    load: float = 0.0
+
     @property
+    @abstractmethod
     def config(self) -> PackingConfig:
         """The settings of the cluster that the sequences are for."""
 
-    def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
-        """Return one sequence for each seed."""
+    @abstractmethod
+    def one(self, seed: int) -> RigidJobs:
+        """Return the sequence of a seed."""
 
+    @abstractmethod
     def card(self) -> dict[str, Any]:
         """Return a description as plain JSON, enough to draw the same sequences again."""
 
+    def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
+        """Return one sequence for each seed."""
+        return [self.one(seed) for seed in seeds]
+
 
 @dataclass(frozen=True)
-class DrawnSource:
+class DrawnSource(PackingSource):
     """Sequences of jobs that arrive at random and are drawn from a mix (DeepRM, section 4.1).
 
     Args:
@@ -218,12 +230,14 @@ class DrawnSource:
         """The cluster's settings; runs last at least as long as jobs arrive."""
         return self.settings.model_copy(update={"window": self.window})
 
-    def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
-        """Return one sequence for each seed."""
-        return [self._one(seed) for seed in seeds]
+    @property
+    def load(self) -> float:  # type: ignore[override]
+        """That of the largest rate."""
+        capacity = [self.num_units] * self.num_resources
+        return load_of_rate(MIXES[self.mix], max(self.rates), capacity)
 
-    def _one(self, seed: int) -> RigidJobs:
-        """Draw the sequence of one seed."""
+    def one(self, seed: int) -> RigidJobs:
+        """Draw the sequence of a seed."""
         rng = np.random.default_rng(np.random.SeedSequence([0x6465_6570, seed]))
         rate = self.rates[int(rng.integers(len(self.rates)))]
         return draw_bernoulli(
@@ -247,7 +261,7 @@ def sped_up(jobs: RigidJobs, speed: float) -> RigidJobs:
 
 
 @dataclass(frozen=True)
-class RigidLogSource:
+class RigidLogSource(PackingSource):
     """Pieces of a log: `num_jobs` consecutive jobs, starting at a random one.
 
     Args:
@@ -284,11 +298,13 @@ class RigidLogSource:
         """The given settings, or exact times."""
         return self.settings or PackingConfig.for_log(self.jobs)
 
-    def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
-        """Return one piece for each seed."""
-        return [self._piece(seed) for seed in seeds]
+    @property
+    def load(self) -> float:  # type: ignore[override]
+        """That of the log at the largest speed."""
+        return float(self.jobs.load.max()) * max(self.speeds)
 
-    def _piece(self, seed: int) -> RigidJobs:
+    def one(self, seed: int) -> RigidJobs:
+        """Return the piece of a seed."""
         rng = np.random.default_rng(np.random.SeedSequence([0x6C6F_6773, seed]))
         piece = self.jobs
         if self.num_jobs is not None:
@@ -325,7 +341,7 @@ def _digest(jobs: RigidJobs) -> str:
 
 
 @dataclass(frozen=True)
-class MixedSource:
+class MixedSource(PackingSource):
     """Draws from several sources in turn.
 
     Args:
@@ -349,9 +365,9 @@ class MixedSource:
         """The cluster settings that all sources share."""
         return self.sources[0].config
 
-    def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
-        """Return one sequence for each seed."""
-        return [self.sources[seed % len(self.sources)].draw([seed])[0] for seed in seeds]
+    def one(self, seed: int) -> RigidJobs:
+        """Return the sequence that the seed's source draws."""
+        return self.sources[seed % len(self.sources)].one(seed)
 
     def card(self) -> dict[str, Any]:
         """Return the descriptions of all sources."""

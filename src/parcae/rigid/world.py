@@ -13,20 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError, WorkloadError
+from parcae.policies.networks.layout import allocate
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import (
-    RULES,
-    SPEC,
     Clusters,
     Cost,
     Packing,
     SequenceTables,
     View,
-    allocate,
     allocate_view,
-    records,
     select,
 )
 
@@ -75,10 +72,9 @@ def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) 
             "resources"
         )
     num_jobs = max(1, max(len(s) for s in sequences))
-    specs = records((len(sequences), num_jobs), SPEC)
-    demand = np.zeros((len(sequences), num_jobs, len(sequences[0].capacity)), np.int64)
-    counts = np.zeros((len(sequences), 1), np.int64)
-    rules = records((len(sequences), 1), RULES)
+    num_resources = len(sequences[0].capacity)
+    tables = allocate(SequenceTables, len(sequences), jobs=num_jobs, resources=num_resources)
+    specs, demand, counts, rules = tables
     for row, jobs in enumerate(sequences):
         _check_fits(jobs, config)
         n = len(jobs)
@@ -93,7 +89,7 @@ def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) 
     rules["max_decisions"][:, 0] = [config.most_decisions(jobs) for jobs in sequences]
     rules["makespan_weight"][:, 0] = [len(jobs) / shortest_makespan(jobs) for jobs in sequences]
     rules["is_exact"] = config.mode is TimeMode.EXACT
-    return SequenceTables(specs, demand, counts, rules)
+    return tables
 
 
 def shortest_makespan(jobs: RigidJobs) -> float:
@@ -163,15 +159,16 @@ class PackingBatch:
         num_jobs = self.sequence_tables.specs.shape[1]
         num_resources = self.sequence_tables.demand.shape[2]
         is_exact = config.mode is TimeMode.EXACT
-        slots, horizon = (num_jobs, 1) if is_exact else (config.num_slots, config.horizon)
-        points = num_jobs + 1 if is_exact else horizon + 1
+        slots, backlog, horizon = config.num_slots, config.backlog_size, config.horizon
+        if is_exact:
+            slots, backlog, horizon = num_jobs, 0, 1
+        points = (num_jobs if is_exact else horizon) + 1 if wants_profile else 1
         count = len(self.sequence_rows)
+        seen = {"slots": slots, "resources": num_resources}
         self.states = allocate(
-            count, num_jobs, slots, 0 if is_exact else config.backlog_size, horizon, num_resources
+            Packing, count, jobs=num_jobs, backlog=backlog, horizon=horizon, **seen
         )
-        self.views = allocate_view(
-            count, slots, points if wants_profile else 1, num_resources, wants_profile
-        )
+        self.views = allocate_view(count, wants_profile, points=points, **seen)
         self.states.seed[:, 0] = np.random.SeedSequence([0x7061_636B, seed]).generate_state(
             count, np.uint64
         )

@@ -59,11 +59,6 @@ def test_runs_are_the_same_whatever_the_number_of_threads() -> None:
     assert len({tuple(o.start.tolist()) for o in one.outcomes()}) > 1
 
 
-def test_greedy_runs_of_one_sequence_are_all_the_same() -> None:
-    starts = [outcome.start.tolist() for outcome in _played(_policy(is_greedy=True)).outcomes()]
-    assert starts == [starts[0]] * 8
-
-
 def test_a_masked_policy_decides_only_what_does_something() -> None:
     free, masked = (
         _played(_policy(is_masked=is_masked, void=-1000.0), count=1).outcome(0)

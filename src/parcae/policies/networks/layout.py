@@ -17,7 +17,7 @@ Tables = TypeVar("Tables", bound=tuple[Any, ...])
 class FieldSpec(NamedTuple):
     """An array: the type of its numbers, its axes, each a size or a name for one, and its start."""
 
-    dtype: str
+    dtype: npt.DTypeLike
     axes: tuple[int | str, ...]
     fill: int = 0
     #: The list whose rows the numbers are, if any: they move when lists are joined.
@@ -55,7 +55,9 @@ def empty_tables(kind: Any, *leading: int, **sizes: int) -> dict[str, Any]:
     for name, table in _tables_of(kind).items():
         shape = [sizes[axis] if isinstance(axis, str) else axis for axis in table.axes]
         # Zeros cost no memory until they are written.
-        arrays[name] = np.zeros((*leading, *shape), table.dtype)
+        made = np.zeros((*leading, *shape), table.dtype)
+        # Fields of records are read like columns.
+        arrays[name] = made.view(np.recarray) if made.dtype.names else made
         if table.fill:
             arrays[name][:] = table.fill
     return arrays

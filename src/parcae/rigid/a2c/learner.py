@@ -97,17 +97,8 @@ class A2cNetwork(TableNetwork):
         """Return the weights by name; they share the parameters' memory."""
         return {name: array.detach().numpy() for name, array in self.by_name().items()}
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the outputs [B, num_outputs] of images float32[B, horizon, width]."""
-        table = self.table
-        if self.settings.architecture is Architecture.FC:
-            x = images.flatten(1)
-        else:
-            x = self._convolved(images).flatten(2).transpose(1, 2).flatten(1)
-        return self._last(x @ table["dense_weight"].flatten(0, 1) + table["dense_bias"])
-
     def looked_up(self, windows: Windows) -> Tensor:
-        """Return the same outputs for encoded images.
+        """Return the outputs [B, num_outputs] for encoded images.
 
         As in `LookupNetwork`, what a window adds to the dense layer's sums is computed once for
         each pair of place and pattern that occurs.

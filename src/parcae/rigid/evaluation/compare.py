@@ -49,7 +49,7 @@ from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import LEAST, MEASURES, SizeGroups, run_metrics, size_groups
 from parcae.rigid.policies.catalog import PackingSetting
 from parcae.rigid.policies.policy import PackingPolicy
-from parcae.rigid.sources import MIXES, DrawnSource, PackingSource, RigidLogSource, load_of_rate
+from parcae.rigid.sources import PackingSource
 from parcae.rigid.world import PackingBatch, RigidOutcome, recorded_outcome
 from parcae.workloads.import_report import counted
 
@@ -219,7 +219,7 @@ class PackingWorld(ComparedWorld):
         """The numbers of one policy that are no estimates."""
         is_busy = runs["jobs"] > 0
         busy = runs.filter(is_busy)
-        known = jobs[self.main].drop_nulls().to_numpy()
+        known = jobs[self.main].drop_nulls()
         by_size = dict(jobs.group_by("group").agg(pl.col(self.main).mean()).iter_rows())
         return {
             **{key: int(runs[key].sum()) for key in ("jobs", "unallocated", "dropped")},
@@ -530,7 +530,7 @@ def _known_correlations(results: Sequence[PolicyResult]) -> list[float]:
 
 def _mean(values: pl.Series) -> float:
     """The mean of the known values; NaN without any."""
-    known = values.drop_nulls().to_numpy()
+    known: Any = values.drop_nulls()
     return float(known.mean()) if len(known) else math.nan
 
 
@@ -705,23 +705,9 @@ def compare_packing(
         setting,
         RigidTuning(source, cost, tune_budget_s),
         card,
-        offered_load(source),
+        source.load,
     )
     return compare_in(world, policies, range(len(sequences)), say=say)
-
-
-def offered_load(source: PackingSource) -> float:
-    """Work that a source's jobs bring / work that the cluster can do, of its busiest resource.
-
-    The largest of several; infinite for a log whose jobs arrive at once, 0 for a source of another
-    kind.
-    """
-    if isinstance(source, DrawnSource):
-        capacity = [source.num_units] * source.num_resources
-        return load_of_rate(MIXES[source.mix], max(source.rates), capacity)
-    if isinstance(source, RigidLogSource):
-        return float(source.jobs.load.max()) * max(source.speeds)
-    return 0.0
 
 
 def compare_log(

@@ -24,14 +24,13 @@ from parcae.policies.networks.layout import (
     glorot,
     integers,
 )
-from parcae.rigid.layout import VOID
+from parcae.rigid.layout import VOID, largest_share
 from parcae.rigid.policies import explore
 from parcae.rigid.policies.scores import (
     LONGEST_PAUSE,
     WithholdParameter,
     alignment,
     free_after_start,
-    largest_share,
     log_num_waiting,
     must_start,
     preference,
@@ -246,7 +245,7 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
     for row in range(num):
         estimate += view.jobs.log_estimate[row]
         startable += view.jobs.can_start[row]
-        share += largest_share(view, row)
+        share += largest_share(view.demand[row], view.capacity)
     estimate = estimate / max(1, num)
     share = share / max(1, num)
     x[RigidSharedFeature.WAITING] = math.log1p(num)

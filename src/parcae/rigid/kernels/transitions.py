@@ -7,7 +7,16 @@ everything else is the same in both modes.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import inlined, kernel, row_of
-from parcae.rigid.layout import NO_JOB, NOT_YET, VOID, Cost, add_units, copy_units, fits
+from parcae.rigid.layout import (
+    NO_JOB,
+    NOT_YET,
+    VOID,
+    Cost,
+    add_units,
+    copy_units,
+    fits,
+    largest_share,
+)
 
 _SLOWDOWN = int(Cost.SLOWDOWN)
 _BOUNDED = int(Cost.BOUNDED_SLOWDOWN)
@@ -76,9 +85,7 @@ def _admit(state, sequence):  # type: ignore[no-untyped-def]
             clock.bounded_weight += 1.0 / max(
                 sequence.rules[0].bound, float(sequence.specs.duration[job])
             )
-            share = 0.0
-            for resource in range(sequence.demand.shape[1]):
-                share = max(share, sequence.demand[job, resource] / state.capacity[resource])
+            share = largest_share(sequence.demand[job], state.capacity)
             clock.arrived_work += share * sequence.specs.estimate[job]
             clock.log_estimate += sequence.specs.log_estimate[job]
         else:

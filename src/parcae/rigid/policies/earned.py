@@ -14,6 +14,13 @@ import numpy as np
 from parcae.base.compiled.kernels import inlined, kernel, mix, row_of
 from parcae.base.errors import ConfigError
 from parcae.cluster.kernels.policies import decide
+from parcae.policies.networks.layout import (
+    FieldSpec,
+    allocate,
+    doubles,
+    empty_tables,
+    integers,
+)
 from parcae.rigid.kernels.transitions import advance, begin, cluster_of, next_event, place, take
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import (
@@ -26,10 +33,8 @@ from parcae.rigid.layout import (
     Packing,
     SequenceTables,
     View,
-    allocate,
     allocate_view,
     copy_units,
-    records,
 )
 from parcae.rigid.policies.backfilling import Order, backfill, easy
 from parcae.rigid.policies.policy import CompiledPackingPolicy, PackingPolicy
@@ -56,20 +61,20 @@ class Virtual(NamedTuple):
     """The virtual runs, and what is known of the jobs' durations."""
 
     states: Packing  # of NUM_VIRTUAL clusters
-    specs: Any  # SPEC[num_jobs], with durations as far as they are known
     seen: View  # of the virtual run that decides now
-    weight: Any  # float64[num_jobs], 1 / bounded duration as far as it is known
-    has_ended: Any  # int64[num_jobs], 1 if the job has ended in the real run
-    # float64[NUM_VIRTUAL, 3], of every virtual run: sum over jobs of (wait x weight) up to a time,
-    # its growth per unit of time, the time
-    waits: Any
-    error: Any  # float64[num_jobs], duration / estimate of the jobs that have ended, in this order
-    num_ended: Any  # int64[1]
-    error_sum: Any  # float64[1], sum of `error`
-    # float64[2, 2]: arrived jobs, work done in the real run; below, both without forgetting
-    sums: Any
-    work: Any  # float64[2, NUM_VIRTUAL]: the same of the virtual runs
-    is_settled: Any  # int64[NUM_VIRTUAL], 1 if no further job starts before the next event
+    specs: Any = FieldSpec(SPEC, ("jobs",))  # with durations as far as they are known
+    weight: Any = doubles("jobs")  # 1 / bounded duration as far as it is known
+    has_ended: Any = integers("jobs")  # 1 if the job has ended in the real run
+    # Of every virtual run: sum over jobs of (wait x weight) up to a time, its growth per unit of
+    # time, the time.
+    waits: Any = doubles(NUM_VIRTUAL, 3)
+    error: Any = doubles("jobs")  # duration / estimate of the jobs that have ended, in this order
+    num_ended: Any = integers(1)
+    error_sum: Any = doubles(1)  # sum of `error`
+    # Arrived jobs, and work done in the real run; below, both without forgetting.
+    sums: Any = doubles(2, 2)
+    work: Any = doubles(2, NUM_VIRTUAL)  # the same of the virtual runs
+    is_settled: Any = integers(NUM_VIRTUAL)  # 1 if no further job starts before the next event
 
 
 @inlined
@@ -454,22 +459,11 @@ class EarnedPolicy(PackingPolicy):
 
 def allocate_virtual(states: Packing, views: View) -> Virtual:
     """Allocate virtual runs for clusters that are played one after another."""
-    num_jobs = states.jobs.shape[1]
-    num_slots = states.slots.shape[1]
-    num_resources = states.capacity.shape[1]
-    num_points = views.points.shape[1]
-    view = allocate_view(1, num_slots, num_points, num_resources, wants_profile=True)
+    jobs, slots = states.jobs.shape[1], states.slots.shape[1]
+    seen = {"slots": slots, "resources": states.capacity.shape[1]}
+    view = allocate_view(1, wants_profile=True, points=views.points.shape[1], **seen)
     return Virtual(
-        states=allocate(NUM_VIRTUAL, num_jobs, num_slots, 0, 1, num_resources),
-        specs=records((num_jobs,), SPEC),
-        seen=row_of(view, 0),
-        weight=np.zeros(num_jobs),
-        has_ended=np.zeros(num_jobs, np.int64),
-        waits=np.zeros((NUM_VIRTUAL, 3)),
-        error=np.zeros(num_jobs),
-        num_ended=np.zeros(1, np.int64),
-        error_sum=np.zeros(1),
-        sums=np.zeros((2, 2)),
-        work=np.zeros((2, NUM_VIRTUAL)),
-        is_settled=np.zeros(NUM_VIRTUAL, np.int64),
+        allocate(Packing, NUM_VIRTUAL, jobs=jobs, backlog=0, horizon=1, **seen),
+        row_of(view, 0),
+        **empty_tables(Virtual, jobs=jobs),
     )

@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.compiled.kernels import row_of
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.kernels.policies import decide
+from parcae.policies.networks.layout import empty_tables
 from parcae.rigid.kernels.stepping import play_many
 from parcae.rigid.layout import Clusters, Packing, View
-from parcae.rigid.policies.scores import HandMade, PackingKind, WithholdParameter, allocate_plan
+from parcae.rigid.policies.scores import (
+    HandMade,
+    PackingKind,
+    ReservationPlan,
+    WithholdParameter,
+)
 from parcae.rigid.world import image_columns
 from parcae.workloads.import_report import counted
 
@@ -127,5 +132,6 @@ class HandMadePolicy(CompiledPackingPolicy):
         most = views.jobs.shape[-1]
         depth = min(int(self.params[0]), most) if self.kind is PackingKind.CONSERVATIVE else 0
         points = views.points.shape[-1] + depth
-        plan = row_of(allocate_plan(1, points, views.free.shape[-1]), 0)
+        sizes = {"points": points, "resources": views.free.shape[-1]}
+        plan = ReservationPlan(**empty_tables(ReservationPlan, **sizes))
         return HandMade(plan, int(self.kind), self.params)

@@ -10,7 +10,8 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.cluster.kernels.policies import decide
-from parcae.rigid.layout import VOID
+from parcae.policies.networks.layout import integers
+from parcae.rigid.layout import VOID, largest_share
 from parcae.rigid.policies.backfilling import conservative, easy, first_come
 
 
@@ -35,22 +36,13 @@ LONGEST_PAUSE = 10
 class ReservationPlan(NamedTuple):
     """Buffers for a profile of free resources with reservations.
 
-    With a leading axis, they are for many clusters.
-
     `free_from[k]` units are free from `points[k]` until `points[k + 1]`; the last row holds for
     ever.
     """
 
-    points: Any  # int64[num_points]
-    free_from: Any  # int64[num_points, num_resources]
-    num_points: Any  # int64[1]
-
-
-def allocate_plan(count: int, num_points: int, num_resources: int) -> ReservationPlan:
-    """Allocate plans for `count` clusters."""
-    points = np.zeros((count, num_points), np.int64)
-    free_from = np.zeros((count, num_points, num_resources), np.int64)
-    return ReservationPlan(points, free_from, np.zeros((count, 1), np.int64))
+    points: Any = integers("points")
+    free_from: Any = integers("points", "resources")
+    num_points: Any = integers(1)
 
 
 #: Alignment is scaled to a cluster with 10 units of each resource, like DeepRM's.
@@ -88,15 +80,6 @@ def dot_product(view, row):  # type: ignore[no-untyped-def]
     for resource in range(view.free.shape[0]):
         total += _product(view, row, resource)
     return total
-
-
-@inlined
-def largest_share(view, row):  # type: ignore[no-untyped-def]
-    """Return the largest share of a resource that a job demands."""
-    share = 0.0
-    for resource in range(view.free.shape[0]):
-        share = max(share, view.demand[row, resource] / view.capacity[resource])
-    return share
 
 
 @inlined
@@ -214,7 +197,7 @@ def score(view, row, kind, params):  # type: ignore[no-untyped-def]
     if kind == PackingKind.PACKER:
         return dot_product(view, row)
     if kind == PackingKind.AREA:
-        return -estimate * largest_share(view, row)
+        return -estimate * largest_share(view.demand[row], view.capacity)
     return float(params[0] * dot_product(view, row) + (1.0 - params[0]) / estimate)
 
 
