@@ -155,16 +155,6 @@ def test_lines_of_a_log_are_not_dropped_without_a_word(
     assert "note: 1 dropped: no run time (first: some.swf:103)" in done.err
 
 
-def test_describe_counts_what_was_dropped_with_its_line(run: Run, tmp_path: Path) -> None:
-    lost = "101 99999 -1 -1 2 -1 -1 -1 50 -1 0 -1 -1 -1 0 0 -1 -1\n"
-    (tmp_path / "some.swf").write_text(swf_text(100) + lost)
-    text = run("parcae workload describe --world rigid some.swf").out.replace("\n", "")
-    assert "1 dropped: no run time (first: some.swf:103)" in text
-    described = json.loads(run("parcae workload describe --world rigid some.swf --json").out)
-    assert (described["jobs"], described["read"]["lines"]) == (100, 101)
-    assert described["capacity"] == {"processors": 16}
-
-
 def test_accounting_is_described_and_compared_by_partition(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

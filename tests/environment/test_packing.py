@@ -118,7 +118,7 @@ def test_the_return_is_minus_the_objective(objective: str, outcome: str) -> None
 def test_jobs_in_seconds_that_are_short_count_as_ten_seconds(
     settings: dict[str, Any], cost: float
 ) -> None:
-    """Jobs of 2 and 3 s run one after another; see `metrics.packing.bound_of`."""
+    """Jobs of 2 and 3 s run one after another; see `rigid.metrics.bounded_slowdown`."""
     jobs = RigidJobs("log", [0, 0], [2, 3], [[6], [6]], [10], step="s")
     env = PackingEnv(jobs=jobs, objective="bounded-slowdown", has_image=False, **settings)
     assert play(env, _first, 1).total == pytest.approx(-cost)

@@ -18,7 +18,6 @@ from parcae.rigid.config import PackingConfig
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.policies.policy import HandMadePolicy
-from parcae.rigid.policies.scores import PackingKind
 from parcae.rigid.sources import DrawnSource
 from parcae.rigid.world import PackingBatch
 from tests.packing.images import images_of
@@ -151,12 +150,3 @@ def _trained(iterations: int, *settings: str) -> tuple[float, float]:
 def test_a_policy_that_would_rather_let_time_pass_soon_learns_to_start_jobs() -> None:
     before, after = _trained(8, "actor_rate=3e-3", "critic_rate=3e-3", "void_prior=2.0")
     assert after < 0.8 * before
-
-
-@pytest.mark.slow
-def test_it_learns_a_toy() -> None:
-    before, after = _trained(40, "actor_rate=1e-3", "critic_rate=2e-3")
-    rivals = [
-        _slowdown(HandMadePolicy("random", PackingKind.RANDOM, (greedy,))) for greedy in (0.0, 1.0)
-    ]
-    assert after < min(before, *rivals)

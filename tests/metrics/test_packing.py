@@ -191,15 +191,6 @@ def test_an_objective_is_named_as_on_the_command_line() -> None:
         parse_cost("speed", is_of_run=True)
 
 
-def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> None:
-    quiet = RigidJobs("quiet", [0, 100], [10, 10], [[1], [1]], [4], step="s")  # slowdown 1
-    # In order: 1 and 8, mean 4.5.
-    busy = RigidJobs("busy", [0, 0], [70, 10], [[8], [8]], [8], step="s")
-    batch = run_in_order(quiet, busy)
-    assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx((1 + 1 + 1 + 8) / 4)
-    assert typical_cost(batch, Cost.SLOWDOWN, [0, 1]) == pytest.approx(np.sqrt(1.0 * 4.5))
-
-
 def test_of_two_logs_the_typical_makespan_does_not_depend_on_the_longer_one_only() -> None:
     short = RigidJobs("short", [0], [10], [[1]], [4], step="s")
     long = RigidJobs("long", [0, 0], [100, 150], [[4], [4]], [4], step="s")

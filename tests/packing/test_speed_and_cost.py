@@ -11,7 +11,7 @@ from parcae.base.errors import ConfigError
 from parcae.rigid.config import PackingConfig, TimeMode, most_steps
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import VOID, Cost
-from parcae.rigid.metrics import makespan, slowdown
+from parcae.rigid.metrics import makespan
 from parcae.rigid.policies.catalog import make_packing_policy
 from parcae.rigid.sources import MixedSource, RigidLogSource, require_waiting, sped_up
 from parcae.rigid.world import PackingBatch, shortest_makespan
@@ -40,15 +40,6 @@ def test_the_shortest_makespan_counts_arrivals_and_work() -> None:
     # 40 x 3 + 30 x 2 + 20 x 4 units of work on 4 units.
     assert shortest_makespan(_JOBS) == 65.0
     assert shortest_makespan(sped_up(_JOBS, 0.1)) == 200.0 + 20.0
-
-
-@pytest.mark.parametrize("policy", ["fcfs", "sjf"])
-def test_slowdown_and_makespan_count_alike_for_every_job(policy: str) -> None:
-    batch = PackingBatch([_JOBS], PackingConfig.for_log(_JOBS))
-    batch.run(make_packing_policy(policy).play_many, 1)
-    outcome = batch.outcome(0)
-    expected = slowdown(outcome).sum() + 3 * makespan(outcome) / 65.0
-    assert batch.costs(Cost.SLOWDOWN_MAKESPAN)[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

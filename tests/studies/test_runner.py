@@ -179,8 +179,6 @@ def test_the_amounts_of_a_request_and_its_seeds(tmp_path: Path) -> None:
     for one in (replace(request, seed=255), Request(tmp_path, seed=255)):
         assert 0 <= one.first_seed < one.first_seed + 10_000 < TUNING_SEED_START
         assert one.training_seed == 255
-    with pytest.raises(ConfigError, match="needs a workload"):
-        STUDIES["decima-fig3"].parts(Request(tmp_path))
 
 
 def test_a_table_in_markdown_keeps_bars_within_cells() -> None:

@@ -146,8 +146,7 @@ class Request:
     @property
     def jobs_to_draw(self) -> Workload:
         """The workload of a study that needs one."""
-        if self.workload is None:
-            raise ConfigError("this study needs a workload")
+        assert self.workload is not None
         return self.workload
 
     @property

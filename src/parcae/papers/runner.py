@@ -25,7 +25,7 @@ from polars.selectors import numeric
 
 from parcae.base.errors import ConfigError
 from parcae.base.files import write_text
-from parcae.base.texts import MS_PER_S, __version__
+from parcae.base.texts import MS_PER_S, __version__, plain
 from parcae.cluster.trace import Trace
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.evaluation.compare import compare
@@ -656,17 +656,13 @@ def _findings(run: StudyRun) -> list[Finding]:
                 run.printed(place, label, claim.key, in_picture=False)
                 for label in (claim.first, claim.second)
             )
-            paper = _plain(first / second) if claim.paper is None else claim.paper
+            paper = plain(first / second) if claim.paper is None else claim.paper
             name = f"{place.part.name}: " if claim.where and place.part.name else ""
             words = name + claim.sentence(headings)
             source = claim.source or run.study.source
             most = claim.most or (1.0 if claim.second else None)
             found.append(Finding(words, here, most, paper, source))
     return found
-
-
-def _plain(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _numbers(run: StudyRun) -> dict[str, Any]:
@@ -676,7 +672,7 @@ def _numbers(run: StudyRun) -> dict[str, Any]:
         of_part = parts[outcome.part.name] = {}
         for label, measured in outcome.values.items():
             numbers = of_part[label] = {
-                key: {**outcome.estimate(label, key).to_json(), "runs": [_plain(x) for x in values]}
+                key: {**outcome.estimate(label, key).to_json(), "runs": values.tolist()}
                 for key, values in measured.items()
             }
             for one in run.measures:
@@ -686,12 +682,13 @@ def _numbers(run: StudyRun) -> dict[str, Any]:
     learned = {
         key: {
             "policy": Path(one.name).name,
-            **{number: _plain(value) for number, value in one.numbers.items()},
-            "curve": [[i, seconds, _plain(cost)] for i, seconds, cost in one.curve],
+            **one.numbers,
+            "curve": [list(point) for point in one.curve],
         }
         for key, one in run.made.items()
     }
-    return {"parts": parts, "learned": learned}
+    numbers: dict[str, Any] = plain({"parts": parts, "learned": learned})
+    return numbers
 
 
 def _notes(run: StudyRun) -> list[str]:

@@ -45,10 +45,10 @@ from parcae.rigid.logs import BatchLog, read_log
 from parcae.rigid.metrics import MEASURES, mean_of_started, parse_cost, run_metrics, slowdown
 from parcae.rigid.policies.catalog import (
     LEARNED,
+    SHIPPED,
     PackingSetting,
     policy_of_checkpoint,
     rule_checkpoint,
-    variants,
 )
 from parcae.rigid.policies.policy import HandMadePolicy, PackingPolicy
 from parcae.rigid.policies.scores import PackingKind
@@ -620,7 +620,7 @@ def policies(as_json: bool = JSON) -> None:
     """
 
     def summary(name: str, text: str) -> str:
-        shipped = variants(name) if name in LEARNED and not as_json else []
+        shipped = SHIPPED.variants(name) if name in LEARNED and not as_json else []
         return text + (f"; ships: {', '.join(shipped)}" if shipped else "")
 
     entries = (

@@ -27,7 +27,8 @@ from parcae.rigid.metrics import require_ranking, typical_cost
 from parcae.rigid.policies.catalog import RULE_KIND, policy_of_checkpoint
 from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.sources import PackingSource, origins, require_waiting
-from parcae.rigid.world import PackingBatch, spread
+from parcae.rigid.world import PackingBatch
+from parcae.simulation.simulator import spread
 from parcae.workloads.workload import SELECTION_SEED_START
 
 #: Module and class of each learner. Modules are imported only on use: some need PyTorch.

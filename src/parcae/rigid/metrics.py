@@ -161,23 +161,17 @@ def slowdown(outcome: RigidOutcome) -> FloatArray:
     return np.asarray(completion(outcome) / outcome.jobs.duration)
 
 
-def bound_of(jobs: RigidJobs) -> float:
-    """Return the lower bound of durations in bounded slowdown: 10 s in logs, else 1 time step."""
-    return float(BOUND_S) if jobs.step == "s" else 1.0
-
-
 def bounded_slowdown(outcome: RigidOutcome) -> FloatArray:
     """Return max(1, (finish - arrival) / max(bound, duration)), float64[num_jobs].
 
-    NaN for a job that never started.
+    The bound is 10 s in logs, else 1 time step. NaN for a job that never started.
 
     Source: Feitelson and Rudolph, "Metrics and benchmarking for parallel job scheduling" (bound of
     10 s).
     Example: a job of 1 s that waits for 19 s has slowdown 20 and bounded slowdown 2.
     """
-    return np.maximum(
-        1.0, completion(outcome) / np.maximum(bound_of(outcome.jobs), outcome.jobs.duration)
-    )
+    bound = BOUND_S if outcome.jobs.step == "s" else 1
+    return np.maximum(1.0, completion(outcome) / np.maximum(bound, outcome.jobs.duration))
 
 
 #: The metrics of every job, by name.

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +22,7 @@ from parcae.rigid.layout import (
     allocate_view,
     select,
 )
+from parcae.simulation.simulator import spread
 
 #: play_many(clusters, views, first, last) runs clusters first..last-1 from start to end.
 PlayMany = Callable[[Clusters, View, int, int], None]
@@ -241,21 +238,6 @@ class PackingBatch:
     def outcomes(self) -> list[RigidOutcome]:
         """Return the results of all clusters' runs."""
         return [self.outcome(row) for row in range(len(self))]
-
-
-def spread(run: Callable[[int, int], Any], count: int, num_threads: int | None = None) -> None:
-    """Call run(first, last) on slices of 0..count-1 in threads.
-
-    With a single thread, `run` is called in the calling thread.
-    """
-    threads = max(1, min(num_threads or os.cpu_count() or 1, count))
-    if threads == 1:
-        run(0, count)
-        return
-    bounds = np.linspace(0, count, threads + 1).astype(int)
-    with ThreadPoolExecutor(threads) as pool:
-        for job in [pool.submit(run, int(a), int(b)) for a, b in itertools.pairwise(bounds)]:
-            job.result()
 
 
 def image_shape(config: PackingConfig, capacity: npt.ArrayLike) -> tuple[int, int]:

@@ -613,17 +613,18 @@ class SimulatorBatch(SimulatorRows):
         By default there is a thread for each CPU: the kernels release the interpreter's lock.
         """
         simulations = self.simulations
-        threads = max(1, min(num_threads or os.cpu_count() or 1, len(self)))
-        bounds = np.linspace(0, len(self), threads + 1).astype(int)
-        with ThreadPoolExecutor(threads) as pool:
-            jobs = [
-                pool.submit(play_many, simulations, int(a), int(b))
-                for a, b in itertools.pairwise(bounds)
-            ]
-            for job in jobs:
-                job.result()
+        spread(lambda a, b: play_many(simulations, a, b), len(self), num_threads)
         for row in range(len(self)):
             self.check(row)
+
+
+def spread(run: Callable[[int, int], Any], count: int, num_threads: int | None = None) -> None:
+    """Call run(first, last) on slices of 0..count-1 in threads, by default one a CPU."""
+    threads = max(1, min(num_threads or os.cpu_count() or 1, count))
+    bounds = np.linspace(0, count, threads + 1).astype(int).tolist()
+    with ThreadPoolExecutor(threads) as pool:
+        for job in [pool.submit(run, a, b) for a, b in itertools.pairwise(bounds)]:
+            job.result()
 
 
 def _sizes(tables: WorkloadTables, sequence: JobSequence) -> tuple[int, int, int]:

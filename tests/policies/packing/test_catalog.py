@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError, PolicyError
-from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.evaluation.compare import run_policy
 from parcae.rigid.jobs import RigidJobs
@@ -17,7 +17,6 @@ from parcae.rigid.policies.catalog import (
     PackingSetting,
     make_packing_policy,
     policy_of_checkpoint,
-    rule_checkpoint,
 )
 from parcae.rigid.policies.policy import HandMadePolicy
 from parcae.rigid.policies.scores import PackingKind, WithholdParameter
@@ -43,17 +42,6 @@ _ALL_SHIPPED = sorted(SHIPPED.folder.glob("*.safetensors"))
 def test_a_policy_that_cannot_be_is_refused_with_a_remedy(text, message):
     with pytest.raises(PolicyError, match=message):
         make_packing_policy(text)
-
-
-def test_a_tuned_rule_comes_back_from_its_file(tmp_path):
-    params = np.arange(len(WithholdParameter)) * 0.5
-    write_checkpoint(
-        rule_checkpoint(HandMadePolicy("w", PackingKind.WITHHOLD, params), {}),
-        tmp_path / "w.safetensors",
-    )
-    policy = make_packing_policy(str(tmp_path / "w.safetensors"))
-    assert isinstance(policy, HandMadePolicy)
-    assert (policy.kind, policy.params.tolist()) == (PackingKind.WITHHOLD, params.tolist())
 
 
 def test_a_checkpoint_that_does_not_pack_is_refused():

@@ -200,11 +200,6 @@ def _may_withhold(policy: PackingPolicy) -> TypeGuard[HandMadePolicy | JobSetPol
     return isinstance(policy, JobSetPolicy)
 
 
-def variants(name: str) -> list[str]:
-    """Return the names of the shipped variants of a learned policy."""
-    return SHIPPED.variants(name)
-
-
 def packing_checkpoint(name: PolicyName, setting: PackingSetting | None = None) -> Path | None:
     """Return the checkpoint that a name means, or None for a heuristic.
 
