@@ -171,7 +171,3 @@ def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
 def test_the_benchmark_measures_every_part() -> None:
     result = asdict(benchmark_packing(0.2, clusters=4, repetitions=1))
     assert all(value > 0 for value in result.values())
-    assert (
-        result["deeprm_to_sjf"]
-        == result["sjf_decisions_per_second"] / result["deeprm_decisions_per_second"]
-    )

@@ -230,15 +230,10 @@ class Stage:
     first_seed: int
     num_threads: int | None = None
 
-    def batch(self, wants_profile: bool) -> PackingBatch:
-        """One cluster per sequence, before its run begins."""
-        return PackingBatch(
-            self.sequences, self.source.config, wants_profile=wants_profile, seed=self.first_seed
-        )
-
     def play(self, policy: PackingPolicy) -> PackingBatch:
-        """Run every sequence once."""
-        batch = self.batch(policy.wants_profile)
+        """Run every sequence once, each on a cluster of its own."""
+        wants, seed = policy.wants_profile, self.first_seed
+        batch = PackingBatch(self.sequences, self.source.config, wants_profile=wants, seed=seed)
         batch.run(policy.play_many, self.num_threads)
         return batch
 

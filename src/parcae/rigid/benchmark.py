@@ -25,16 +25,11 @@ from parcae.rigid.world import PackingBatch
 class PackingBenchmark:
     """Speed on one core: medians over repetitions, without compilation."""
 
-    rate: float
-    clusters: int
-    repetitions: int
     steps_per_second: float
     sjf_decisions_per_second: float
     deeprm_decisions_per_second: float
-    deeprm_to_sjf: float
     iteration_seconds: float
     iteration_decisions: float
-    training_share_of_playing: float
 
 
 def benchmark_packing(
@@ -53,27 +48,15 @@ def benchmark_packing(
     steps = _median(lambda: _steps(plain), repetitions)
     sjf = _median(lambda: _decisions(plain, HandMadePolicy("sjf", PackingKind.SJF)), repetitions)
     deeprm = _median(lambda: _decisions(with_profile, policy), repetitions)
-    counts = list[float]()
-    seconds = list[float]()
-    for iteration in range(-1, repetitions):
+    timed = []
+    for iteration in range(repetitions + 1):
         began = time.perf_counter()
-        numbers = learner.iterate(IterationSeeds(0, iteration + 1), 0.0)
-        if iteration >= 0:  # the first iteration includes compilation
-            seconds.append(time.perf_counter() - began)
-            counts.append(numbers["decisions"])
-    median_seconds = statistics.median(seconds)
-    median_count = statistics.median(counts)
+        numbers = learner.iterate(IterationSeeds(0, iteration), 0.0)
+        timed.append((time.perf_counter() - began, numbers["decisions"]))
+    # The first iteration includes compilation.
+    seconds, counts = zip(*timed[1:], strict=True)
     return PackingBenchmark(
-        rate,
-        clusters,
-        repetitions,
-        steps,
-        sjf,
-        deeprm,
-        sjf / deeprm,
-        median_seconds,
-        median_count,
-        median_count / median_seconds / deeprm,
+        steps, sjf, deeprm, statistics.median(seconds), statistics.median(counts)
     )
 
 

@@ -772,8 +772,8 @@ def bench(
         lambda done: (
             f"{done.steps_per_second / 1e6:.1f} million steps/s; "
             f"{done.sjf_decisions_per_second / 1e6:.1f} million decisions/s of SJF, "
-            f"{done.deeprm_decisions_per_second / 1e6:.2f} million of DeepRM "
-            f"(1 / {done.deeprm_to_sjf:.1f}); a training iteration takes "
+            f"{done.deeprm_decisions_per_second / 1e6:.2f} million of DeepRM; a training "
+            "iteration takes "
             f"{done.iteration_seconds:.2f} s "
             f"({done.iteration_decisions / 1e3:,.0f} thousand decisions)"
         ),

@@ -207,16 +207,16 @@ class DeepRMLearner(PackingLearner):
             # Every sequence has its own leaves, so that threads share no gradient.
             leaves = [part.detach().requires_grad_() for part in parts]
             ends = batch.states.costs[first : first + count, self.cost]
-            goal, *sums = self._goal(records[first : first + count], ends, leaves)
-            return torch.autograd.grad(goal, leaves), *sums
+            goal, entropy, number = self._goal(records[first : first + count], ends, leaves)
+            return torch.autograd.grad(goal, leaves), entropy, number
 
         gradient = [torch.zeros_like(part) for part in parts]
         entropies, decisions = 0.0, 0
         with ThreadPoolExecutor(self.num_threads) as pool:
             # Added in order, so that the result does not depend on the number of threads.
             for more, entropy, number in pool.map(one, range(0, len(batch), count)):
-                for total, part in zip(gradient, more, strict=True):
-                    total += part
+                for total, slope in zip(gradient, more, strict=True):
+                    total += slope
                 entropies, decisions = entropies + entropy, decisions + number
         return gradient, entropies, decisions
 
