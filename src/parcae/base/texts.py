@@ -109,6 +109,6 @@ def plain(value: Any) -> Any:
     """Return the value with null in place of NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -125,13 +125,10 @@ def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
     return flat(weights, SHAPES, path)
 
 
-_K = MAX_ROWS
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
 _NET = deep_set(SHAPES)
-_LOOKAHEAD = LOOKAHEAD
 _NUM_LOOKS = len(LOOKAHEAD)
-_PAUSE = LONGEST_PAUSE
 #: Lower bound of the feature SCORE.
 _LOWEST = -5.0
 
@@ -193,16 +190,16 @@ def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
             score -= 1e6
         # Insertion sort; when the list is full, the job replaces the last one if it is better.
         place = count
-        if count == _K:
-            if score <= work.score[_K - 1]:
+        if count == MAX_ROWS:
+            if score <= work.score[MAX_ROWS - 1]:
                 continue
-            place = _K - 1
+            place = MAX_ROWS - 1
         while place > 0 and work.score[place - 1] < score:
             work.score[place], work.row[place] = work.score[place - 1], work.row[place - 1]
             place -= 1
         work.score[place] = score
         work.row[place] = row
-        count = min(_K, count + 1)
+        count = min(MAX_ROWS, count + 1)
     return count
 
 
@@ -256,7 +253,7 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
         mean += view.free[resource] / view.capacity[resource] / view.free.shape[0]
     x[RigidSharedFeature.FREE_MEAN] = mean
     for k in range(_NUM_LOOKS):
-        work.look[k] = _point(view, head.now + np.int64(scale * _LOOKAHEAD[k] + 0.5))
+        work.look[k] = _point(view, head.now + np.int64(scale * LOOKAHEAD[k] + 0.5))
         x[RigidSharedFeature.FREE_NOW + k] = _free_share(view, work.look[k])
     x[RigidSharedFeature.LOAD] = math.log1p(head.arrived_work / (head.now + scale))
     x[RigidSharedFeature.CLOCK] = math.log1p(head.now / scale)
@@ -342,7 +339,7 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     log_waiting = log_num_waiting(view)
     can_any = False
     chosen = VOID
-    is_forced = must_start(view, min(_PAUSE, net.rule[WithholdParameter.PAUSE]))
+    is_forced = must_start(view, min(LONGEST_PAUSE, net.rule[WithholdParameter.PAUSE]))
     for position in range(count):
         _encode_job(view, net, work, position, typical, waiting_estimate, log_waiting)
         can_start = work.features[position, RigidJobFeature.CAN_START] > 0.0
@@ -356,7 +353,9 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     if chosen != VOID:
         work.features[chosen, RigidJobFeature.IS_RULE] = 1.0
     work.shared[RigidSharedFeature.RULE_HOLDS] = 1.0 if chosen == VOID else 0.0
-    work.shared[RigidSharedFeature.CAN_HOLD] = 0.0 if can_any and must_start(view, _PAUSE) else 1.0
+    work.shared[RigidSharedFeature.CAN_HOLD] = (
+        0.0 if can_any and must_start(view, LONGEST_PAUSE) else 1.0
+    )
     return count
 
 
@@ -423,7 +422,7 @@ def _has_room(record):  # type: ignore[no-untyped-def]
     """Return whether the record has room for one more decision over the largest view."""
     return (
         record.count[0] + 1 < record.now.shape[0]
-        and record.all_rows[0] + _K <= record.rows.shape[0]
+        and record.all_rows[0] + MAX_ROWS <= record.rows.shape[0]
     )
 
 
