@@ -119,10 +119,6 @@ class PackingLearner(Learner):
         recipe: name of a recipe; None for the learner's default.
         settings: changes of the recipe's settings, each "key=value".
         seed: seed of the training.
-
-    Raises:
-        ConfigError: the recipe or a setting is unknown or invalid, or the learner cannot learn on
-            the source.
     """
 
     measured = "cost"

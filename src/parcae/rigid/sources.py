@@ -207,9 +207,6 @@ class DrawnSource(PackingSource):
         num_units: capacity of each resource.
         num_resources: number of resources.
         settings: further settings of the cluster.
-
-    Raises:
-        ConfigError: there is no rate.
     """
 
     rates: tuple[float, ...] = (0.7,)
@@ -270,9 +267,6 @@ class RigidLogSource(PackingSource):
         settings: settings of the cluster; by default, exact times.
         speeds: factors that arrivals are sped up by; of several, each seed gets one at random. A
             log in which no job waits teaches nothing; the same jobs at twice the speed do.
-
-    Raises:
-        ConfigError: a piece is longer than the log, or a speed is not from 0.001 to 1000.
     """
 
     jobs: RigidJobs
@@ -346,9 +340,6 @@ class MixedSource(PackingSource):
 
     Args:
         sources: the sources; seed s draws from source s modulo their number.
-
-    Raises:
-        ConfigError: there is no source, or the sources' clusters have different settings.
     """
 
     sources: tuple[PackingSource, ...]

@@ -135,9 +135,6 @@ class PackingBatch:
         repeats: clusters per sequence, next to each other.
         wants_profile: whether views show when resources become free.
         seed: seed of the random numbers of policies that draw; each cluster gets its own stream.
-
-    Raises:
-        WorkloadError: a sequence does not fit the config.
     """
 
     def __init__(

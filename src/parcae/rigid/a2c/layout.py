@@ -67,9 +67,6 @@ class A2cSettings(BaseModel):
             in an idle cluster. Without masks, as in the paper, a job may be booked for later, and
             choosing a job that cannot be placed lets time pass.
 
-    Raises:
-        pydantic.ValidationError: the image is smaller than a window.
-
     Example: `A2cSettings(horizon=20, width=223, num_slots=10).num_actions` is 11.
     """
 

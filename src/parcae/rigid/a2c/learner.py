@@ -82,9 +82,6 @@ class A2cNetwork(TableNetwork):
     The parameters share memory with the result of `arrays`. `dense.weight` is [places, filters,
     outputs].
 
-    Raises:
-        FormatError: a weight is missing or has another shape.
-
     Source: A2cScheduler, section 4.3 and Table 3: 3x3 filters, rectified, 2x2 max-pooling or none,
     flattened, dense.
     """

@@ -109,9 +109,6 @@ class A2cPolicy(PackingPolicy):
             it; other names are ignored.
         settings: shape of the networks.
         is_greedy: take the most probable action instead of drawing one.
-
-    Raises:
-        FormatError: the weights do not fit the settings.
     """
 
     wants_profile = False

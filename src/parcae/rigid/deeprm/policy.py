@@ -69,9 +69,6 @@ class DeepRMPolicy(CompiledPackingPolicy):
         settings: shape of the network.
         is_greedy: take the most probable action instead of drawing one, as the paper does. In an
             empty cluster a greedy policy always starts a job, because it could hold jobs for ever.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
     """
 
     name: str

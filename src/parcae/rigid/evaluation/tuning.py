@@ -111,9 +111,6 @@ class RigidTuning:
         cost: the cost to minimise.
         budget_s: largest duration of a search, in seconds.
         where: description of the sequences, for the settings.
-
-    Raises:
-        ConfigError: the cost does not tell policies apart.
     """
 
     source: PackingSource

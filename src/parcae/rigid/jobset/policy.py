@@ -23,9 +23,6 @@ class JobSetPolicy(CompiledPackingPolicy):
     """The set network with its weights.
 
     It takes the most probable decision, and never lets time pass for ever.
-
-    Raises:
-        FormatError: a weight is missing or has another shape.
     """
 
     wants_profile = True

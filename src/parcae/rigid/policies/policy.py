@@ -104,9 +104,6 @@ class HandMadePolicy(CompiledPackingPolicy):
         kind: which heuristic.
         params: its parameters, see `PackingKind`.
 
-    Raises:
-        PolicyError: there is no such heuristic, or it takes another number of parameters.
-
     Example: `HandMadePolicy("sjf", PackingKind.SJF)`
     """
 
