@@ -666,8 +666,8 @@ def with_sweeps(request: Request, part: Part) -> Part:
     policies = {**part.policies}
     notes = [*part.notes]
     for label, name in part.policies.items():
-        family, _, argument = name.rpartition(":")
-        if argument == "tuned":
+        family = name.removesuffix(":tuned")
+        if family != name:
             request.say(f"tuning {family} on {part.name}")
             best = sweep(one.workload, family, one.config, one.arrivals, num_jobs)
             policies[label] = ":".join([family, *(f"{value:g}" for value in best.best)])
