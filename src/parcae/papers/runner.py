@@ -29,8 +29,7 @@ from parcae.base.texts import MS_PER_S, __version__, plain
 from parcae.cluster.trace import Trace
 from parcae.decima.graph.layout import DecimaSettings
 from parcae.evaluation.compare import compare
-from parcae.evaluation.pictures import write_picture
-from parcae.evaluation.shown import interval_picture
+from parcae.evaluation.pictures import new_picture, tidy, write_picture
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -39,6 +38,7 @@ from parcae.evaluation.statistics import (
     Estimate,
     mean_estimate,
     ratio_estimate,
+    with_distances,
     with_half_width,
     with_interval,
 )
@@ -954,9 +954,17 @@ def _draw_trainings(overall: Sequence[Finding], path: Path) -> None:
     limits = [one.most or one.paper or 1.0 for one in overall]
     label = "value / the limit below which the finding holds, or the paper's value"
     ratios = [one.over(limit) for one, limit in zip(overall, limits, strict=True)]
-    figure = interval_picture(label, [one.claim for one in overall], ratios, 1.0)
+    figure = new_picture(9.0, 1.2 + 0.5 * len(overall))
+    axis = figure.subplots()
+    rows = range(len(overall))
+    means, *reach = with_distances(ratios)
+    axis.errorbar(means, rows, xerr=reach, fmt="o", label="all trainings, 95% interval")
     papers = [(one.paper or math.nan) / limit for one, limit in zip(overall, limits, strict=True)]
-    mark_paper(figure.axes[0], papers, range(len(papers)))
+    mark_paper(axis, papers, rows)
+    axis.axvline(1.0, color="#1d232a", linewidth=1, linestyle="--")
+    axis.set_yticks(rows, [one.claim for one in overall], fontsize=8)
+    axis.invert_yaxis()
+    tidy(axis, (label, ""))
     write_picture(figure, path)
 
 
