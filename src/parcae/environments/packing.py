@@ -78,7 +78,7 @@ class PackingEpisodes:
         self._sequence_tables = allocate(
             SequenceTables, count, jobs=num_jobs, resources=num_resources
         )
-        self._views = allocate_view(count, points=1, **seen)
+        self._views = allocate_view(count, False, points=1, **seen)
         self._sequence = np.arange(count)
         shape = image_shape(config, self.capacity) if settings.has_image else (0, 0)
         self._images = np.zeros((count, *shape), np.float32)

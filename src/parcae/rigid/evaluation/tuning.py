@@ -20,6 +20,7 @@ from parcae.policies.parameter_search import (
     SearchLimits,
     SearchState,
     Sweep,
+    Values,
     edge_warning,
     search_parameters,
 )
@@ -179,7 +180,7 @@ def tune_knob(
     """
     tuning = RigidTuning(source, cost)
     batch = tuning.batch(TUNING_SEED_START, _SWEEP_FACTOR)
-    costs = {
+    costs: dict[Values, float] = {
         (knob,): tuning.measure(_tetris(knob), batch, num_threads)
         for knob in knobs(batch.sequences, source.config.mode)
     }
