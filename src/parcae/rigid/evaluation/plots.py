@@ -108,10 +108,10 @@ def slowdown_by_size(comparison: Comparison) -> Figure:
 def learning_curves(comparison: Comparison) -> Figure:
     """The cost of learned policies on the selection runs, against the seconds of training."""
     learned = comparison.resolved.learned("curve")
-    curves = dict.fromkeys(result.name for result in comparison.policies) | {
-        name: (points[:, 1], points[:, 2])
-        for name, points in ((name, np.array(curve)) for name, curve in learned.items())
-    }
+    curves = {}
+    for result in comparison.policies:
+        points = np.array(learned.get(result.name, []), np.float64)
+        curves[result.name] = (points[:, 1], points[:, 2]) if len(points) else None
     axes = ("seconds of training", "cost on the runs that chose the checkpoint")
     figure = line_chart("How the learned policies learned", axes, curves)
     return figure.update_yaxes(rangemode="tozero")
