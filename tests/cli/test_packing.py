@@ -232,10 +232,10 @@ def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> 
     ("command", "message"),
     [
         ("simulate", "one of --load 1.3, --rate 0.7 and --swf FILE"),
-        ("simulate --job-set deeprm.json --load 1", "leave out --load"),
+        ("simulate --job-set deeprm.json --load 1", "--load has no effect here"),
         ("train set --swf log.swf --processors 10000 -o t", "so there is nothing to learn"),
         ("simulate --swf log.swf --gantt g.png", "leave it out, or draw a smaller run"),
-        ("compare --load 1 --swf log.swf", "give only one of them"),
+        ("compare --load 1 --swf log.swf", "only to jobs that are drawn"),
         ("compare --load 1 --rate 0.5", "one of --load 1.3, --rate 0.7"),
         ("compare --load 10%:184", "'10%:184' is not a range: write 0.1:1.84 or 10:184%"),
         *(

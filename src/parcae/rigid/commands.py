@@ -171,11 +171,6 @@ class DrawnOptions(Options):
     num_units: int = option(10, "Number of units of each resource.", "--units", ge=1, le=MOST)
     num_resources: int = option(2, "Number of resources.", "--resources", ge=1, le=MOST)
 
-    @property
-    def is_given(self) -> bool:
-        """Whether a load or a rate is given."""
-        return self.load is not None or self.rate is not None
-
     def source(self) -> DrawnSource:
         """The source of job sequences."""
         mix = job_mix(self.mix)
@@ -221,15 +216,6 @@ def _cost(objective: str | None, is_log: bool) -> Cost:
     return parse_cost(objective or ("bounded-slowdown" if is_log else "slowdown"), is_of_run=True)
 
 
-def _reject_both(swf: Path | None, drawn: DrawnOptions) -> None:
-    """Raise an error if both a log and drawn jobs are requested."""
-    if swf is not None and drawn.is_given:
-        raise ConfigError(
-            "--swf runs the jobs of a log, --load and --rate are for drawn jobs: give only one of "
-            "them"
-        )
-
-
 class PieceOptions(Options):
     """Pieces of logs, on which policies learn."""
 
@@ -253,10 +239,7 @@ class PieceOptions(Options):
 
         The second halves are reserved for comparisons.
         """
-        _reject_both(reading.swf, drawn)
         if reading.swf is None:
-            if self.also_swf:
-                raise ConfigError("--also-swf adds logs to --swf: give the first log with --swf")
             return drawn.source()
         # All logs are read with the same options.
         logs = [reading.swf, *(self.also_swf or [])]
@@ -279,7 +262,7 @@ class PieceOptions(Options):
         return RigidLogSource(half, self.piece_jobs)
 
 
-_OF_DRAWN = "to jobs that are drawn (--load, --rate)"
+_OF_DRAWN = "to jobs that are drawn, not to those of a log or a job set"
 ONE_SOURCE = (
     Only(
         (*SpedLogOptions.model_fields, *PieceOptions.model_fields, "part"),
@@ -287,7 +270,7 @@ ONE_SOURCE = (
         "to logs (--swf)",
     ),
     Only(
-        (*sorted(DrawnOptions.model_fields.keys() - {"load", "rate"}), "seeds", "seed_start"),
+        (*DrawnOptions.model_fields, "seeds", "seed_start"),
         lambda given: given["swf"] is None and given.get("job_set") is None,
         _OF_DRAWN,
     ),
@@ -318,10 +301,8 @@ def simulate(
     names = policy_names(policy or default, CONFORMANCE_POLICIES)
     if job_set is None:
         sequences = [_sequence(drawn, reading, seed)]
-    elif reading.swf is not None or drawn.is_given:
-        raise ConfigError(
-            "--job-set runs the sequences in a file: leave out --load, --rate and --swf"
-        )
+    elif reading.swf is not None:
+        raise ConfigError("--job-set runs the sequences in a file: leave out --swf")
     else:
         sequences = [
             _Sequence(one.jobs, one.config, PackingSetting(rate=len(one.jobs) / one.config.window))
@@ -353,7 +334,6 @@ class _Sequence(NamedTuple):
 
 def _sequence(drawn: DrawnOptions, reading: SpedLogOptions, seed: int) -> _Sequence:
     """The jobs of a log, or drawn ones."""
-    _reject_both(reading.swf, drawn)
     if reading.swf is not None:
         log = reading.read_noting(reading.swf).jobs
         setting = PackingSetting(is_exact=True, log=log.name)
@@ -490,7 +470,6 @@ def compare(
 
     Example: parcae compare --world rigid --load 1.3 --policies sjf,packer,tetris
     """
-    _reject_both(reading.swf, drawn)
     is_log = reading.swf is not None
     names = _compared(policies, is_log)
     tuning: Any = {"tune_budget_s": 60 * tune_budget, "cost": _cost(objective, is_log)}
