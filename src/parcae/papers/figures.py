@@ -909,7 +909,8 @@ def withholding(outcomes: Sequence[RigidOutcome], num_slots: int) -> dict[str, f
     waited = sum(span for span, _ in spans)
     held = [(span, durations) for span, durations in spans if len(durations)]
     num_held = sum(span for span, _ in held)
-    jobs = np.concatenate([np.repeat(durations, span) for span, durations in held] or [np.zeros(0)])
+    none = np.zeros(0, np.int64)
+    jobs = np.concatenate([none, *(np.repeat(durations, span) for span, durations in held)])
     return {
         "withheld": num_held / max(1, sum(outcome.end for outcome in outcomes)),
         "withheld_of_waiting": num_held / max(1, waited),

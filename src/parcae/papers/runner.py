@@ -687,8 +687,8 @@ def _numbers(run: StudyRun) -> dict[str, Any]:
         }
         for key, one in run.made.items()
     }
-    numbers: dict[str, Any] = plain({"parts": parts, "learned": learned})
-    return numbers
+    found: dict[str, Any] = plain({"parts": parts, "learned": learned})
+    return found
 
 
 def _notes(run: StudyRun) -> list[str]:
