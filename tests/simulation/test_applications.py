@@ -220,7 +220,8 @@ def test_what_was_called_back_is_not_lent_as_well() -> None:
     assert sum(rule.goal.values()) == 9
 
 
-def test_lending_that_loses_time_stops_for_a_while() -> None:
+@pytest.mark.parametrize("since_ms", [0.0, 1.8e12], ids=["from 0", "since 1970"])
+def test_lending_that_loses_time_stops_for_a_while(since_ms: float) -> None:
     rule = Lending(4)
     minute = 60_000.0
 
@@ -230,7 +231,7 @@ def test_lending_that_loses_time_stops_for_a_while() -> None:
         for clock_ms in (1_000.0 * s for s in range(int(60 * begin), int(60 * end))):
             a = Demand(rule.told.get("a", 2), 4, 1e9, 3_000.0)
             b = Demand(rule.told.get("b", 2), 0, 0.0, 3_000.0)
-            told = rule.share(clock_ms, {"a": a, "b": b})
+            told = rule.share(since_ms + clock_ms, {"a": a, "b": b})
             if clock_ms % minute == minute - 1_000.0:
                 found.add(told["a"] > 2)
         return found
@@ -241,10 +242,10 @@ def test_lending_that_loses_time_stops_for_a_while() -> None:
     second = 120
     while rule.stopped_ms < 0:
         lacks = {"a": Demand(4, 3, 1e9, 3_000.0), "b": Demand(0, 2, 1e9, 3_000.0)}
-        rule.share(1_000.0 * second, lacks)
+        rule.share(since_ms + 1_000.0 * second, lacks)
         second += 1
     assert 300 < second < 600
-    again = rule.stopped_ms / minute
+    again = (rule.stopped_ms - since_ms) / minute
     assert lends(second / 60, again) == {False}
     assert lends(again, again + 2) == {True}
 

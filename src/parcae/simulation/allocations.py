@@ -238,7 +238,8 @@ class Lending:
     #: By application, how long its last pauses were, and since when it has one.
     _pauses_ms: dict[str, deque[float]] = field(default_factory=dict, init=False)
     _since_ms: dict[str, float] = field(default_factory=dict, init=False)
-    _clock_ms: float = field(default=0.0, init=False)
+    #: Of the last call; a live clock does not begin at 0.
+    _clock_ms: float = field(default=math.inf, init=False)
     #: By application, its executors; and until when those take room that are gone.
     _up: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
     _going: list[float] = field(default_factory=list, init=False)
