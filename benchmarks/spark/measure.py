@@ -32,9 +32,9 @@ from benchmarks.spark.tables import (
 )
 from benchmarks.spark.work import Work, number, numbers, run_script, tell
 
+from parcae.base.arrays import Int64Array
 from parcae.spark.home import find_spark
 from parcae.workloads.archive import write_workload
-from parcae.workloads.durations import Samples
 from parcae.workloads.job import JobSpec, StageSpec, bare_name
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.workload import Workload
@@ -193,7 +193,7 @@ def with_fresh_durations(warm: JobSpec, cold: JobSpec) -> JobSpec:
 def _with_fresh(stage: StageSpec, cold: StageSpec) -> StageSpec:
     """The stage with the fresh samples of a cold one, each at the nearest level of the stage."""
     warm = stage.durations
-    fresh: list[list[Samples]] = [[samples] for samples in warm.fresh]
+    fresh: list[list[Int64Array]] = [[samples] for samples in warm.fresh]
     for level, samples in zip(cold.durations.levels, cold.durations.fresh, strict=True):
         nearest = min(range(len(warm.levels)), key=lambda row: abs(warm.levels[row] - level))
         fresh[nearest].append(samples)

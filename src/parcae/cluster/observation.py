@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET, ClusterState, World
 from parcae.workloads.durations import LARGEST_ARRIVAL_MS
 
@@ -32,9 +32,9 @@ class Observation(NamedTuple):
     accounts: Any  # ACCOUNT[num_jobs], of users, where they are kept
 
     @property
-    def active_jobs(self) -> npt.NDArray[np.int64]:
+    def active_jobs(self) -> Int64Array:
         """Rows of the jobs in the system, in order of arrival."""
-        rows: npt.NDArray[np.int64] = self.active[: self.now.num_active[0]]
+        rows: Int64Array = self.active[: self.now.num_active[0]]
         return rows
 
     def stages_of(self, job: int) -> range:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.cluster.state import ExecutorClass, World
-
-Int64Array = npt.NDArray[np.int64]
 
 #: The completion time of a job that was not complete when the run ended.
 NOT_COMPLETED = -1

@@ -541,7 +541,7 @@ def _curves(sequence: JobSequence, policy: Any, world: Any, seed: int) -> dict[s
     now.keeps_accounts[0] = 1
     if charged:
         charged.keep(now)
-        simulator.tables = charged.weighted(simulator.tables)
+        simulator.tables = charged.extended(simulator.tables)
     planner.restart()
     users = list(dict.fromkeys(sequence.workload.users))
     times_s, rows = list[float](), list[npt.NDArray[np.float64]]()

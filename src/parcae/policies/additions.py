@@ -5,17 +5,19 @@ POLICY+pools:FILE+priorities:FILE+account:FILE; every part may be left out, in a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.base.errors import PolicyError
 from parcae.cluster.kernels.accounts import FACTOR, FLOOR
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
+from parcae.policies.compiled import PlaysRuns
 from parcae.policies.names import parse_name
 from parcae.policies.orders.policy import pool_rows, read_pools
 from parcae.policies.registry import PolicySetting, make
@@ -43,17 +45,59 @@ def named_policy(
     return policy
 
 
+class _Adding(PlaysRuns, ABC):
+    """A policy that plays the runs of another one, with something added to their tables."""
+
+    policy: Any
+
+    @property
+    def tier_unit_ms(self) -> float | None:
+        """How the tiers of its policy state remaining work."""
+        return tier_unit_ms(self.policy)
+
+    @abstractmethod
+    def extended(self, tables: Any) -> Any:
+        """The workload's tables with what is added."""
+
+    def keep(self, now: Any) -> None:
+        """Let a state keep more than it does alone."""
+
+    def release(self, now: Any) -> None:
+        """Let a state keep no more: its tables may serve another policy next."""
+
+    def tables_for(self, num_jobs: int, num_stages: int, num_classes: int = 1) -> Any:
+        """The tables of its policy."""
+        return self.policy.tables_for(num_jobs, num_stages, num_classes)
+
+    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
+        """Simulate the runs `first` to `last - 1` of many, with what is added."""
+        now = simulations.states.now[first:last]
+        self.keep(now)
+        try:
+            tables = self.extended(simulations.tables)
+            self.policy.play_many(simulations._replace(tables=tables), first, last)
+        finally:
+            self.release(now)
+
+    def unwrapped(self, simulation: Simulation) -> tuple[PlaysRuns, Simulation]:
+        """The policy and the tables with which one run is played in several calls."""
+        self.keep(simulation.state.now)
+        tables = self.extended(simulation.tables)
+        found: tuple[PlaysRuns, Simulation] = self.policy.unwrapped(
+            simulation._replace(tables=tables)
+        )
+        return found
+
+
 @dataclass
-class Accounted:
+class Accounted(_Adding):
     """A policy by size under which users keep accounts (`parcae.cluster.kernels.accounts`).
 
     Args:
         name: name in tables and reports.
-        policy: the policy whose orders are charged; it must have the compiled methods `play` and
-            `play_many`, and say in `tier_unit_ms` how its tiers state remaining work.
+        policy: the policy whose orders are charged; it must have a compiled `play_many`, and say in
+            `tier_unit_ms` how its tiers state remaining work.
         weights: float64[num_users], by the workload's users; empty: all are equal.
-        factor: how much of a user's overdraft counts as work left.
-        floor: the least share of its work left that counts for a job.
 
     Raises:
         PolicyError: the policy is not compiled, or its orders are not by size.
@@ -64,53 +108,27 @@ class Accounted:
     name: str
     policy: Any
     weights: tuple[float, ...] = ()
-    factor: float = FACTOR
-    floor: float = FLOOR
 
     def __post_init__(self) -> None:
-        if not hasattr(self.policy, "play") or tier_unit_ms(self.policy) is None:
+        if not hasattr(self.policy, "play_many") or self.tier_unit_ms is None:
             raise PolicyError(
                 f"policy {self.name!r}: accounts need a compiled order by size, such as srpt, sjf, "
                 "gittins, tuned or parcae; leave the account out"
             )
 
-    def play(self, simulation: Simulation) -> int:
-        """Simulate a whole run with accounts. Returns the `Status` in which it stopped."""
-        now = simulation.state.now
-        self.keep(now)
-        try:
-            tables = self.weighted(simulation.tables)
-            return int(self.policy.play(simulation._replace(tables=tables)))
-        finally:
-            keep_no_accounts(now)
-
-    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
-        """Simulate the runs `first` to `last - 1` of many."""
-        now = simulations.states.now[first:last]
-        self.keep(now)
-        try:
-            tables = self.weighted(simulations.tables)
-            self.policy.play_many(simulations._replace(tables=tables), first, last)
-        finally:
-            keep_no_accounts(now)
-
-    def unwrapped(self, simulation: Simulation) -> tuple[Any, Simulation]:
-        """The policy and the tables with which one run is played in several calls."""
-        self.keep(simulation.state.now)
-        tables = self.weighted(simulation.tables)
-        unwrapped: tuple[Any, Simulation] = self.policy.unwrapped(
-            simulation._replace(tables=tables)
-        )
-        return unwrapped
-
     def keep(self, now: Any) -> None:
         """Let a state keep accounts and charge orders."""
         now.keeps_accounts[...] = 1
-        now.account_factor[...] = self.factor
-        now.account_floor[...] = self.floor
-        now.tier_unit_ms[...] = tier_unit_ms(self.policy)
+        now.account_factor[...] = FACTOR
+        now.account_floor[...] = FLOOR
+        now.tier_unit_ms[...] = self.tier_unit_ms
 
-    def weighted(self, tables: Any) -> Any:
+    def release(self, now: Any) -> None:
+        """Let a state keep no accounts."""
+        now.keeps_accounts[...] = 0
+        now.account_factor[...] = 0.0
+
+    def extended(self, tables: Any) -> Any:
         """The workload's tables, with the weights of its users."""
         if not self.weights:
             return tables
@@ -120,12 +138,6 @@ class Accounted:
                 f"has {len(tables.user_weight)}"
             )
         return tables._replace(user_weight=np.array(self.weights))
-
-
-def keep_no_accounts(now: Any) -> None:
-    """Let a state keep no accounts: its tables may serve another policy next."""
-    now.keeps_accounts[...] = 0
-    now.account_factor[...] = 0.0
 
 
 def tier_unit_ms(policy: Any) -> float | None:
@@ -156,8 +168,8 @@ class Tenants:
     """
 
     pools: Any
-    job_pool: npt.NDArray[np.int64]
-    job_priority: npt.NDArray[np.int64]
+    job_pool: Int64Array
+    job_priority: Int64Array
 
 
 def tenants(
@@ -195,13 +207,12 @@ def user_pools(workload: Workload, weights: str, mode: Mode) -> Tenants:
 
 
 @dataclass
-class TenantPolicy:
+class TenantPolicy(_Adding):
     """A policy of the world of cores whose orders apply inside pools and priorities.
 
     Args:
         name: name in tables and reports.
-        policy: the policy that orders jobs inside pools; it must have the compiled methods `play`
-            and `play_many`.
+        policy: the policy that orders jobs inside pools; it must have a compiled `play_many`.
         tenants: the pools and priorities of the recurring jobs.
 
     Raises:
@@ -215,35 +226,13 @@ class TenantPolicy:
     tenants: Tenants
 
     def __post_init__(self) -> None:
-        if not hasattr(self.policy, "play"):
+        if not hasattr(self.policy, "play_many"):
             raise PolicyError(
                 f"policy {self.name!r}: only a compiled policy can have pools and priorities, and "
                 "neither plan nor a policy in Python is one; leave them out"
             )
 
-    @property
-    def tier_unit_ms(self) -> float | None:
-        """How the tiers of its policy state remaining work."""
-        return tier_unit_ms(self.policy)
-
-    def play(self, simulation: Simulation) -> int:
-        """Simulate a whole run among tenants. Returns the `Status` in which it stopped."""
-        return int(self.policy.play(simulation._replace(tables=self._with(simulation.tables))))
-
-    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
-        """Simulate the runs `first` to `last - 1` of many."""
-        tables = self._with(simulations.tables)
-        self.policy.play_many(simulations._replace(tables=tables), first, last)
-
-    def unwrapped(self, simulation: Simulation) -> tuple[Any, Simulation]:
-        """The policy and the tables with which one run is played in several calls."""
-        tables = self._with(simulation.tables)
-        unwrapped: tuple[Any, Simulation] = self.policy.unwrapped(
-            simulation._replace(tables=tables)
-        )
-        return unwrapped
-
-    def _with(self, tables: Any) -> Any:
+    def extended(self, tables: Any) -> Any:
         """The workload's tables, with the pools and priorities of its jobs."""
         if len(tables.job_pool) != len(self.tenants.job_pool):
             raise PolicyError(

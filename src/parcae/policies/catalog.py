@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array
 from parcae.base.errors import PolicyError
 from parcae.policies.additions import TenantPolicy, user_pools
 from parcae.policies.checkpoint import SUFFIX, Checkpoint
@@ -106,7 +106,7 @@ def _edf(name: PolicyName, setting: PolicySetting) -> OrderPolicy:
     )
 
 
-def _deadlines_of(text: str, workload: Workload) -> npt.NDArray[np.float64]:
+def _deadlines_of(text: str, workload: Workload) -> Float64Array:
     """The table `deadline_ms` for `plan_tables`."""
     if not workload.has_deadlines:
         raise PolicyError(

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from parcae.base.arrays import Float64Array
+
 #: A policy's parameters, in the order in which its name lists them.
 Values = tuple[float, ...]
 #: First standard deviation: of a new search, and of one that continues from given parameters.
@@ -47,10 +47,10 @@ class SearchProblem(Protocol):
     def draw(self, generation: int) -> None:
         """Replace the runs on which `cost` measures candidates by those of this generation."""
 
-    def cost(self, parameters: FloatArray) -> float:
+    def cost(self, parameters: Float64Array) -> float:
         """The cost on the runs of the last `draw`."""
 
-    def selection(self, parameters: FloatArray) -> float:
+    def selection(self, parameters: Float64Array) -> float:
         """The cost on the selection runs, which are used for nothing else."""
 
 
@@ -67,7 +67,7 @@ class SearchState:
         seconds: wall-clock time so far.
     """
 
-    parameters: FloatArray
+    parameters: Float64Array
     cost: float
     best_generation: int
     generations: int
@@ -92,7 +92,7 @@ class SearchLimits:
 
 def search_parameters(
     problem: SearchProblem,
-    start: FloatArray,
+    start: Float64Array,
     limits: SearchLimits,
     *,
     continues: bool = False,
@@ -148,7 +148,7 @@ def search_parameters(
     return best
 
 
-def _new_strategy(start: FloatArray, spread: float, seed: int) -> Any:
+def _new_strategy(start: Float64Array, spread: float, seed: int) -> Any:
     # Every generation has runs of its own: CMA-ES must not stop because two generations cost about
     # the same (tolfun, tolfunhist), or all candidates of one the same (tolflatfitness).
     options = {

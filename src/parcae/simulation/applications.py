@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.base.compiled.kernels import as_many
 from parcae.base.errors import ConfigError
 from parcae.cluster.state import World
@@ -214,7 +214,7 @@ class ApplicationsCluster:
         """Executors that fit into the cluster."""
         return self.config.num_executors // self.elastic.cores_per_executor
 
-    def parts(self, sequence: JobSequence) -> list[npt.NDArray[np.int64]]:
+    def parts(self, sequence: JobSequence) -> list[Int64Array]:
         """By application, the places of its jobs in a sequence."""
         owners = np.array(self.owner)[sequence.job_index]
         if sequence.has_sessions:
@@ -238,7 +238,7 @@ def split_by_weight(num_executors: int, weights: Sequence[float]) -> list[int]:
     return split
 
 
-def part_of(sequence: JobSequence, places: npt.NDArray[np.int64]) -> JobSequence:
+def part_of(sequence: JobSequence, places: Int64Array) -> JobSequence:
     """The jobs at these places of a sequence as one of its own."""
     arrival_ms = sequence.arrival_ms[places]
     if not sequence.follows.size:
@@ -338,7 +338,7 @@ def _together(
     sequence: JobSequence,
     policy: str,
     cluster: ApplicationsCluster,
-    parts: Sequence[tuple[npt.NDArray[np.int64], Application]],
+    parts: Sequence[tuple[Int64Array, Application]],
     counts: ExecutorCounts,
 ) -> Trace:
     """One trace of all jobs."""

@@ -7,7 +7,6 @@ from decimal import ROUND_DOWN, Context
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -17,6 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
+from parcae.base.arrays import Float64Array
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.base.texts import MS_PER_HOUR, ms_from_s, s_from_ms
 from parcae.cluster.trace import FaultCounts
@@ -183,7 +183,7 @@ def check_elastic(faults: Faults | None) -> None:
 
 
 def check_losses(
-    faults: Faults, jobs: Iterable[JobSpec], factors: npt.NDArray[np.float64] | None = None
+    faults: Faults, jobs: Iterable[JobSpec], factors: Float64Array | None = None
 ) -> None:
     """Refuse executors that are lost so often that a task would hardly ever end.
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import BoolArray, Float64Array, Int64Array
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.base.texts import MS_PER_HOUR
 from parcae.cluster.state import ExecutorClass
@@ -18,10 +19,8 @@ from parcae.simulation.objectives import DEADLINE_SLOWDOWN
 from parcae.workloads.job import StageSpec
 from parcae.workloads.workload import JobSequence, Workload
 
-FloatArray = npt.NDArray[np.float64]
 
-
-def jct_ms(trace: Trace) -> npt.NDArray[np.int64]:
+def jct_ms(trace: Trace) -> Int64Array:
     """Return the job completion times: completion - arrival, int64[num_jobs].
 
     For a job that was not complete at the end of the run, the time up to the end: a lower bound.
@@ -32,7 +31,7 @@ def jct_ms(trace: Trace) -> npt.NDArray[np.int64]:
     return np.maximum(0, end - trace.arrival_ms)
 
 
-def arrived(trace: Trace) -> npt.NDArray[np.bool_]:
+def arrived(trace: Trace) -> BoolArray:
     """Return which jobs arrived before the run ended, bool[num_jobs].
 
     Metrics leave the other jobs out.
@@ -58,7 +57,7 @@ def jct_percentiles_ms(trace: Trace, percentiles: Sequence[float]) -> tuple[floa
     return tuple(_quantile(ordered, percentile / 100) for percentile in percentiles)
 
 
-def _quantile(ordered: npt.NDArray[np.int64], share: float) -> float:
+def _quantile(ordered: Int64Array, share: float) -> float:
     """Return a quantile of ascending values, as `np.quantile` does, in a tenth of its time."""
     position = share * (len(ordered) - 1)
     below = int(position)
@@ -69,7 +68,7 @@ def _quantile(ordered: npt.NDArray[np.int64], share: float) -> float:
     return low + step * weight if weight < 0.5 else low + step - step * (1 - weight)
 
 
-def ideal_ms(sequence: JobSequence, num_executors: int, has_driver: bool) -> FloatArray:
+def ideal_ms(sequence: JobSequence, num_executors: int, has_driver: bool) -> Float64Array:
     """Return each job's ideal duration (`JobSpec.ideal_ms`), float64[num_jobs].
 
     `has_driver`: the world plays the driver's time.
@@ -77,7 +76,7 @@ def ideal_ms(sequence: JobSequence, num_executors: int, has_driver: bool) -> Flo
     return np.array([job.ideal_ms(num_executors, has_driver) for job in sequence.jobs])
 
 
-def slowdown(trace: Trace, sequence: JobSequence) -> FloatArray:
+def slowdown(trace: Trace, sequence: JobSequence) -> Float64Array:
     """Return JCT / ideal duration, float64[num_jobs], at least 1.
 
     Tasks may be shorter than their mean, so the ratio is clipped at 1.
@@ -88,16 +87,20 @@ def slowdown(trace: Trace, sequence: JobSequence) -> FloatArray:
     return np.maximum(1.0, jct_ms(trace) / ideal)
 
 
-def bounded_slowdown(trace: Trace, sequence: JobSequence, bound_ms: float = 10_000.0) -> FloatArray:
-    """Return the slowdown with ideal durations of at least `bound_ms`, float64[num_jobs].
+#: The least ideal duration of a bounded slowdown.
+_BOUND_MS = 10_000.0
+
+
+def bounded_slowdown(trace: Trace, sequence: JobSequence) -> Float64Array:
+    """Return the slowdown with ideal durations of at least 10 s, float64[num_jobs].
 
     The bound keeps very short jobs from dominating the mean.
     """
-    ideal = np.maximum(bound_ms, ideal_ms(sequence, trace.num_executors, trace.has_driver))
+    ideal = np.maximum(_BOUND_MS, ideal_ms(sequence, trace.num_executors, trace.has_driver))
     return np.maximum(1.0, jct_ms(trace) / ideal)
 
 
-def deadlines_ms(sequence: JobSequence) -> FloatArray | None:
+def deadlines_ms(sequence: JobSequence) -> Float64Array | None:
     """Return the deadline of every job after its arrival, float64[num_jobs].
 
     Infinite for a job without one; None if no job of the workload has one.
@@ -127,9 +130,6 @@ def missed_and_tardiness(trace: Trace, sequence: JobSequence) -> dict[str, float
         "missed_deadline_share": float(np.count_nonzero(late_ms > 0) / max(1, num_jobs)),
         "mean_tardiness_ms": float(late_ms.sum() / max(1, num_jobs)),
     }
-
-
-Int64Array = npt.NDArray[np.int64]
 
 
 def last_completion_ms(trace: Trace) -> int:
@@ -207,7 +207,9 @@ def steps(
     return at, np.cumsum(total)
 
 
-def mean_over_spans(times_ms: Int64Array, count: Int64Array, edges_ms: FloatArray) -> FloatArray:
+def mean_over_spans(
+    times_ms: Int64Array, count: Int64Array, edges_ms: Float64Array
+) -> Float64Array:
     """Return time averages of a step function over the spans between edges.
 
     Example: a count of 2 from 0 to 5 and 0 afterwards averages 1 over the span 0 to 10.
@@ -237,14 +239,14 @@ def busy_executors(trace: Trace) -> tuple[Int64Array, Int64Array]:
     return steps(trace.tasks["start_ms"], trace.tasks["finish_ms"])
 
 
-def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:
+def executors_per_job(trace: Trace, edges_ms: Float64Array) -> Float64Array:
     """Return the mean number of executors that run tasks per job in the system, by spans."""
     busy = mean_over_spans(*busy_executors(trace), edges_ms)
     jobs = mean_over_spans(*concurrency(trace), edges_ms)
     return np.asarray(np.divide(busy, jobs, out=np.zeros_like(busy), where=jobs > 0))
 
 
-def executor_share(trace: Trace) -> FloatArray:
+def executor_share(trace: Trace) -> Float64Array:
     """Return the mean number of executors that ran each job's tasks while it was in the system.
 
     Tasks that the end of the run cut off do not count.
@@ -287,7 +289,7 @@ def executors_used(trace: Trace) -> Int64Array:
     return used
 
 
-def class_utilization(trace: Trace) -> FloatArray:
+def class_utilization(trace: Trace) -> Float64Array:
     """Return the share of time in which each class's executors ran tasks, float64[num_classes].
 
     The time is that from the first arrival to the last completion.

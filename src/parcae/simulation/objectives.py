@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.base.errors import ConfigError
 from parcae.base.extensions import is_reference, load, rows
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class Objective(StrEnum):
@@ -60,31 +59,31 @@ class FinishedJobs:
             all of its jobs; None: the last of `end_ms`.
     """
 
-    arrival_ms: FloatArray
-    end_ms: FloatArray
-    ideal_ms: FloatArray
-    deadline_ms: FloatArray | None = None
-    last_ms: FloatArray | None = None
+    arrival_ms: Float64Array
+    end_ms: Float64Array
+    ideal_ms: Float64Array
+    deadline_ms: Float64Array | None = None
+    last_ms: Float64Array | None = None
 
     @property
-    def jct_ms(self) -> FloatArray:
+    def jct_ms(self) -> Float64Array:
         """Completion time - arrival time, float64[num_runs, num_jobs]."""
         return np.maximum(0.0, self.end_ms - self.arrival_ms)
 
     @property
-    def slowdown(self) -> FloatArray:
+    def slowdown(self) -> Float64Array:
         """JCT / ideal duration, at least 1, float64[num_runs, num_jobs]."""
         return np.maximum(1.0, self.jct_ms / np.maximum(1.0, self.ideal_ms))
 
 
 def finished_jobs(
-    arrival_ms: npt.NDArray[np.int64],
-    completion_ms: npt.NDArray[np.int64],
+    arrival_ms: Int64Array,
+    completion_ms: Int64Array,
     *,
     num_arrived: int,
     clock_ms: int,
-    ideal_ms: FloatArray,
-    deadline_ms: FloatArray | None,
+    ideal_ms: Float64Array,
+    deadline_ms: Float64Array | None,
 ) -> FinishedJobs:
     """The jobs of one run that arrived before it ended.
 
@@ -103,7 +102,7 @@ def finished_jobs(
     here = slice(max(1, num_arrived))
     last_ms = end_ms.max() if is_complete.all() else max(clock_ms, int(arrival_ms[0]))
 
-    def of_run(values: npt.NDArray[Any]) -> FloatArray:
+    def of_run(values: npt.NDArray[Any]) -> Float64Array:
         return np.array([values[here]], np.float64)
 
     return FinishedJobs(
@@ -115,28 +114,28 @@ def finished_jobs(
     )
 
 
-ObjectiveFunction = Callable[[FinishedJobs], FloatArray]
+ObjectiveFunction = Callable[[FinishedJobs], Float64Array]
 """An objective of your own: a smaller number from 0 on for a better run, float64[num_runs]."""
 
 
-def _average_jct(jobs: FinishedJobs) -> FloatArray:
+def _average_jct(jobs: FinishedJobs) -> Float64Array:
     return np.asarray(jobs.jct_ms.mean(axis=1))
 
 
-def _makespan(jobs: FinishedJobs) -> FloatArray:
+def _makespan(jobs: FinishedJobs) -> Float64Array:
     last_ms = jobs.end_ms.max(axis=1) if jobs.last_ms is None else jobs.last_ms
     return np.asarray(last_ms - jobs.arrival_ms.min(axis=1))
 
 
-def _p95_jct(jobs: FinishedJobs) -> FloatArray:
+def _p95_jct(jobs: FinishedJobs) -> Float64Array:
     return np.asarray(np.percentile(jobs.jct_ms, 95, axis=1))
 
 
-def _mean_slowdown(jobs: FinishedJobs) -> FloatArray:
+def _mean_slowdown(jobs: FinishedJobs) -> Float64Array:
     return np.asarray(jobs.slowdown.mean(axis=1))
 
 
-def _missed_deadlines(jobs: FinishedJobs) -> FloatArray:
+def _missed_deadlines(jobs: FinishedJobs) -> Float64Array:
     return np.asarray((jobs.slowdown > DEADLINE_SLOWDOWN).mean(axis=1))
 
 
@@ -170,7 +169,7 @@ NEEDS_DEADLINES = (
 _MOST_TARDINESS = 1.0
 
 
-def missed_and_tardy(jobs: FinishedJobs) -> FloatArray:
+def missed_and_tardy(jobs: FinishedJobs) -> Float64Array:
     """The objective `deadlines`: share of missed deadlines + mean relative tardiness, capped at 1.
 
     The share alone is flat: a policy that misses every deadline by less is no better. So every job
@@ -238,7 +237,7 @@ def objective_name(objective: Objective | ObjectiveFunction) -> str:
     return str(getattr(objective, "__name__", type(objective).__name__))
 
 
-def objective_cost(objective: Objective | ObjectiveFunction, jobs: FinishedJobs) -> FloatArray:
+def objective_cost(objective: Objective | ObjectiveFunction, jobs: FinishedJobs) -> Float64Array:
     """Return the objective of each of several runs, float64[num_runs].
 
     The unit of a named objective is ms; slowdown and the share of missed deadlines have no unit.

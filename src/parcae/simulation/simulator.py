@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array
 from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.cluster.observation import Decision, Observation, Policy, objection, observe
 from parcae.cluster.orders import Orders, Planner, Remembers, objection_to_orders, put
@@ -76,56 +76,16 @@ class Simulator:
     def __init__(
         self, sequence: JobSequence, config: SimulationConfig, seed: int, *, record: bool = False
     ) -> None:
-        self.sequence = sequence
-        config = config.for_tasks_of(sequence.workload)
-        self.config = config
-        self.seed = seed
-        self.tables: WorkloadTables = workload_tables(
-            sequence.workload, config.durations, config.interpolation, config.world.world
-        )
         check_fits(sequence, config)
-        first = self.tables.job_first_stage
-        profiles = np.asarray(sequence.job_index, np.int64)
-        num_stages = int((first[profiles + 1] - first[profiles]).sum())
-        stage_rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in profiles])
-        num_edges = int(self.tables.specs.num_children[stage_rows].sum())
-        num_tasks = int(self.tables.specs.num_tasks[stage_rows].sum())
-        # With faults, tasks run in several attempts, and each of them is recorded.
-        recorded_tasks = num_tasks
-        if config.faults is not None:
-            recorded_tasks = _ATTEMPTS_PER_TASK * num_tasks + _MORE_ATTEMPTS
-        world = config.world.world
-        # In the world of cores policies give orders, not decisions: only tasks are recorded.
-        keeps_decisions = record and world is World.EXECUTORS
-        recorded_decisions = (
-            _DECISIONS_PER_STAGE * num_stages
-            + _DECISIONS_PER_TASK * num_tasks
-            + 4 * config.total_executors
-            if keeps_decisions
-            else 0
+        rows = SimulatorRows(
+            1, sequence.workload, config, **_room_of([sequence], config), record=record
         )
-        many_states = allocate(
-            1, config.classes, len(profiles), num_stages, max(1, num_edges), world
-        )
-        self.state: ClusterState = select(many_states, 0)
-        prepare_state(self.state, config, sequence.workload)
-        many = allocate_future(
-            1,
-            config.total_executors,
-            len(profiles),
-            num_stages,
-            recorded_tasks if record else 0,
-            recorded_decisions,
-            world,
-            num_tasks if config.faults is not None else 0,
-            len(self.tables.driver) > 0,
-            sequence.has_sessions,
-        )
-        many = with_elastic(many, config.elastic, config.total_executors, config.slots)
-        self.future: Future = Future(*(table[0] for table in many))
-        self.future.job_profile[:] = profiles
-        self.future.arrival_ms[:] = sequence.arrival_ms
-        prepare(self.future, sequence, config, seed)
+        rows.put(0, sequence, seed)
+        self.sequence = sequence
+        self.config = rows.config
+        self.tables: WorkloadTables = rows.tables
+        self.state: ClusterState = rows.state(0)
+        self.future: Future = rows.future(0)
         self.status = Status.COMPLETE
 
     @property
@@ -164,16 +124,6 @@ class Simulator:
     def trace(self, policy: str) -> Trace:
         """The trace of the run so far."""
         return build_trace(self.state, self.future, self.sequence, policy)
-
-
-def prepare_state(states: ClusterState, config: SimulationConfig, workload: Workload) -> None:
-    """Set the scheduler's assumptions about durations in a state; only the world of cores has
-    any.
-    """
-    if config.world is WorldName.EXECUTORS:
-        return
-    states.now.is_corrected[...] = config.corrects_estimates
-    states.now.guess_ms[...] = np.exp(mean_log_task_ms(config.jobs_of(workload)))
 
 
 def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, seed: int) -> None:
@@ -241,7 +191,7 @@ def _draw(future: Future, sequence: JobSequence, config: SimulationConfig, seed:
         future.run_factor[: len(factors)] = factors
 
 
-def draw_run_factors(sequence: JobSequence, seed: int) -> npt.NDArray[np.float64]:
+def draw_run_factors(sequence: JobSequence, seed: int) -> Float64Array:
     """Draw real task durations / profiled ones of every stage of every job of a sequence, of the
     recorded runs that also give the jobs their driver time.
     """
@@ -477,6 +427,7 @@ class SimulatorRows:
         num_edges: most edges of a sequence.
         num_tasks: most tasks of a sequence.
         has_sessions: whether sequences may have sessions.
+        record: keep every task and decision for traces.
     """
 
     def __init__(
@@ -490,24 +441,37 @@ class SimulatorRows:
         num_edges: int,
         num_tasks: int,
         has_sessions: int = False,
+        record: bool = False,
     ) -> None:
+        self.tables = _tables_of(workload, config)
         config = config.for_tasks_of(workload)
         self.config = config
         world = config.world.world
-        self.tables = workload_tables(workload, config.durations, config.interpolation, world)
         self.states = allocate(
             count, config.classes, num_jobs, num_stages, max(1, num_edges), world
         )
-        prepare_state(self.states, config, workload)
+        if world is World.CORES:
+            self.states.now.is_corrected[...] = config.corrects_estimates
+            guess_ms = np.exp(mean_log_task_ms(config.jobs_of(workload)))
+            self.states.now.guess_ms[...] = guess_ms
+        has_faults = config.faults is not None
+        # With faults, tasks run in several attempts, and each of them is recorded.
+        attempts = _ATTEMPTS_PER_TASK * num_tasks + _MORE_ATTEMPTS if has_faults else num_tasks
+        decisions = (
+            _DECISIONS_PER_STAGE * num_stages
+            + _DECISIONS_PER_TASK * num_tasks
+            + 4 * config.total_executors
+        )
         futures = allocate_future(
             count,
             config.total_executors,
             num_jobs,
             num_stages,
-            0,
-            0,
+            attempts * record,
+            # In the world of cores policies give orders, not decisions: only tasks are recorded.
+            decisions * (record and world is World.EXECUTORS),
             world,
-            num_tasks if config.faults is not None else 0,
+            num_tasks * has_faults,
             len(self.tables.driver) > 0,
             has_sessions,
         )
@@ -589,20 +553,7 @@ class SimulatorBatch(SimulatorRows):
                 "all sequences of a batch need the same workload and number of jobs, and one seed "
                 "each"
             )
-        tables = workload_tables(
-            workload, config.durations, config.interpolation, config.world.world
-        )
-        sizes = [_sizes(tables, sequence) for sequence in sequences]
-        super().__init__(
-            len(sequences),
-            workload,
-            config,
-            num_jobs=num_jobs,
-            num_stages=max(stages for stages, _, _ in sizes),
-            num_edges=max(edges for _, edges, _ in sizes),
-            num_tasks=max(tasks for _, _, tasks in sizes),
-            has_sessions=any(sequence.has_sessions for sequence in sequences),
-        )
+        super().__init__(len(sequences), workload, config, **_room_of(sequences, config))
         for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
             check_fits(sequence, config)
             self.put(row, sequence, seed)
@@ -627,9 +578,23 @@ def spread(run: Callable[[int, int], Any], count: int, num_threads: int | None =
             job.result()
 
 
-def _sizes(tables: WorkloadTables, sequence: JobSequence) -> tuple[int, int, int]:
-    """(stages, edges, tasks) of all jobs of a sequence."""
-    first = tables.job_first_stage
-    rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in sequence.job_index])
-    specs = tables.specs
-    return len(rows), int(specs.num_children[rows].sum()), int(specs.num_tasks[rows].sum())
+def _tables_of(workload: Workload, config: SimulationConfig) -> WorkloadTables:
+    return workload_tables(workload, config.durations, config.interpolation, config.world.world)
+
+
+def _room_of(sequences: Sequence[JobSequence], config: SimulationConfig) -> dict[str, int]:
+    """The sizes of tables in which each of the sequences fits, for `SimulatorRows`."""
+    tables = _tables_of(sequences[0].workload, config)
+    first, specs = tables.job_first_stage, tables.specs
+    sizes = []
+    for sequence in sequences:
+        rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in sequence.job_index])
+        sizes.append((len(rows), specs.num_children[rows].sum(), specs.num_tasks[rows].sum()))
+    num_stages, num_edges, num_tasks = np.max(sizes, axis=0).tolist()
+    return {
+        "num_jobs": sequences[0].num_jobs,
+        "num_stages": num_stages,
+        "num_edges": num_edges,
+        "num_tasks": num_tasks,
+        "has_sessions": any(sequence.has_sessions for sequence in sequences),
+    }

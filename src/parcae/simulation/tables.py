@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.cluster.orders import one_pool
 from parcae.cluster.state import STAGE_SPEC, World
@@ -18,7 +19,6 @@ from parcae.workloads.guess import guess_task_ms
 from parcae.workloads.job import JobSpec, StageSpec, no_driver_time, spark_roots
 from parcae.workloads.workload import JobSequence, Workload
 
-Float64Array = npt.NDArray[np.float64]
 #: Sigma of the error of the durations that the scheduler sees; or "log": the scheduler sees the
 #: profile, and runs deviate from it as they did in the log.
 EstimateError = float | Literal["log"]
@@ -190,7 +190,7 @@ class _Builder:
         self.rows: dict[int, tuple[int, int, int, int, int]] = {}  # by id of the duration table
         self.ascending: dict[int, int] = {}  # first sample of the sorted ones, likewise
 
-    def _add_samples(self, samples: npt.NDArray[np.int64]) -> tuple[int, int]:
+    def _add_samples(self, samples: Int64Array) -> tuple[int, int]:
         """Add a list of samples. Returns (start, count) in the flat table."""
         if samples.size == 0:
             return 0, 0

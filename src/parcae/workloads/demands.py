@@ -18,9 +18,10 @@ from functools import cache
 
 import numpy as np
 
+from parcae.base.arrays import Int64Array
 from parcae.base.errors import ConfigError
 from parcae.base.texts import s_from_ms
-from parcae.workloads.durations import Samples, TaskDurations
+from parcae.workloads.durations import TaskDurations
 from parcae.workloads.spark_log.profile import scaled
 from parcae.workloads.stage_table import MAX_DURATION_MS
 from parcae.workloads.workload import Workload
@@ -66,7 +67,9 @@ def _inflated(durations: TaskDurations) -> TaskDurations:
     above = [level for level in _LEVELS if level > highest or kept == 0]
     at = [highest, *above]
 
-    def waves(measured: tuple[Samples, ...], of_levels: Sequence[float]) -> tuple[Samples, ...]:
+    def waves(
+        measured: tuple[Int64Array, ...], of_levels: Sequence[float]
+    ) -> tuple[Int64Array, ...]:
         at_highest, *ratios = np.interp(at, _LEVELS, of_levels).tolist()
         scaled_up = (np.rint(measured[-1] * (ratio / at_highest)) for ratio in ratios)
         return (*measured[:kept], *(one.astype(np.int64) for one in scaled_up))

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.base.errors import WorkloadError
 from parcae.base.loader import shown
 
@@ -20,9 +21,6 @@ LARGEST_LEVEL = 100_000
 MOST_TASKS = 10_000_000
 #: With more, the numbers of pending events do not fit beside their times in the event queue.
 MOST_EXECUTORS = 1 << 16
-
-
-Samples = npt.NDArray[np.int64]
 
 
 class Wave(IntEnum):
@@ -36,7 +34,7 @@ class Wave(IntEnum):
 NUM_WAVES = len(Wave)
 
 
-def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
+def _as_samples(values: npt.ArrayLike, what: str) -> Int64Array:
     try:
         array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=np.float64)
     except (OverflowError, ValueError, TypeError) as error:
@@ -87,9 +85,9 @@ class TaskDurations:
     """
 
     levels: tuple[int, ...]
-    fresh: tuple[Samples, ...]
-    first: tuple[Samples, ...]
-    rest: tuple[Samples, ...]
+    fresh: tuple[Int64Array, ...]
+    first: tuple[Int64Array, ...]
+    rest: tuple[Int64Array, ...]
 
     def __post_init__(self) -> None:
         # Callers may pass any sequences of numbers; the object keeps checked int64 arrays. The
@@ -121,7 +119,7 @@ class TaskDurations:
                 )
 
     @classmethod
-    def of(cls, samples: Samples) -> TaskDurations:
+    def of(cls, samples: Int64Array) -> TaskDurations:
         """The same samples in every wave and at every parallelism.
 
         A fresh executor costs no extra time.
@@ -133,19 +131,19 @@ class TaskDurations:
         """Every task takes `duration_ms`."""
         return cls.of(_as_samples([duration_ms], "a constant duration"))
 
-    def by_wave(self, wave: Wave) -> tuple[Samples, ...]:
+    def by_wave(self, wave: Wave) -> tuple[Int64Array, ...]:
         """The samples of one wave, one array for each level."""
         return (self.fresh, self.first, self.rest)[wave]
 
     @property
-    def all_samples(self) -> Samples:
+    def all_samples(self) -> Int64Array:
         """The samples of all waves and levels, once if all waves have the same."""
         if self._has_same(self.first, self.rest) and self._has_same(self.first, self.fresh):
             return np.concatenate(self.first)
         return np.concatenate([*self.first, *self.rest, *self.fresh])
 
     @staticmethod
-    def _has_same(samples: tuple[Samples, ...], others: tuple[Samples, ...]) -> bool:
+    def _has_same(samples: tuple[Int64Array, ...], others: tuple[Int64Array, ...]) -> bool:
         return all(map(np.array_equal, samples, others))
 
     @cached_property

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.workloads.job import JobSpec, bare_name
 from parcae.workloads.workload import Workload
-
-Float64Array = npt.NDArray[np.float64]
 
 #: A regression over fewer jobs than this is not reliable.
 MIN_JOBS = 5
@@ -59,8 +57,8 @@ def _log_work_ms(workload: Workload) -> Float64Array:
 
 
 def _predict_from_others(
-    x: Float64Array, y: Float64Array, of_name: npt.NDArray[np.int64]
-) -> tuple[Float64Array, npt.NDArray[np.int64]]:
+    x: Float64Array, y: Float64Array, of_name: Int64Array
+) -> tuple[Float64Array, Int64Array]:
     """y on the least-squares line through the points of other names, and how many there are.
 
     The slope is limited to 0..1: a job that reads twice as much has neither less work nor more than

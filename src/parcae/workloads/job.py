@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.base.errors import WorkloadError
 from parcae.base.loader import shown
 from parcae.base.texts import MS_PER_HOUR
@@ -177,9 +177,6 @@ def combined(counts: Sequence[LoggedFaults]) -> LoggedFaults:
 def _is_amount(value: float) -> bool:
     """Whether a value is a finite number >= 0."""
     return 0 <= value <= sys.float_info.max
-
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from parcae.base.arrays import Int64Array
 from parcae.base.errors import ConfigError, FormatError, WorkloadError, problem
 from parcae.base.loader import parsed_json, read_file, shown
 from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
 from parcae.workloads.readers import saying_what_reads
-from parcae.workloads.workload import Int64Array, JobSequence, Workload
+from parcae.workloads.workload import (
+    JobSequence,
+    Workload,
+)
 
 #: Larger times (35 years), durations and limits are mistakes; their sums stay far below the largest
 #: int64.

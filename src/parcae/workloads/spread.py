@@ -17,14 +17,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.workloads.durations import LARGEST_WORK_MS
 from parcae.workloads.job import JobSpec
-
-Float64Array = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 #: With so many recorded runs, simulated runs are recorded ones.
 ENOUGH_RUNS = 10

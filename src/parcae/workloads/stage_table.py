@@ -23,8 +23,8 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import parsed_json, read_file
 from parcae.base.texts import MS_PER_S
@@ -148,8 +148,6 @@ def open_json(path: Path) -> StageTable:
     return StageTable(path, columns, list(rows))
 
 
-Samples = npt.NDArray[np.int64]
-
 #: By the end of a column's name, or the text of the option: the unit in ms.
 UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": float(MS_PER_S), "min": 60.0 * MS_PER_S}
 #: Larger durations (31 years) and times are mistakes; sums of them would overflow.
@@ -265,7 +263,7 @@ def as_time(cell: Any, unit_ms: Callable[[], float]) -> int:
     return round(ms)
 
 
-def samples_of_spread(mean_ms: float, spread_ms: float) -> Samples:
+def samples_of_spread(mean_ms: float, spread_ms: float) -> Int64Array:
     """Durations with a mean and a standard deviation, as quantiles of a lognormal distribution.
 
     Example: `samples_of_spread(2_000, 0)` is one duration of 2,000 ms.
@@ -283,7 +281,7 @@ def samples_of_spread(mean_ms: float, spread_ms: float) -> Samples:
 
 
 @lru_cache(maxsize=1_024)
-def _shape(relative_spread: float) -> npt.NDArray[np.float64]:
+def _shape(relative_spread: float) -> Float64Array:
     """Lognormal quantiles of mean 1 whose standard deviation is `relative_spread`."""
     normal = NormalDist()
     scores = np.array([normal.inv_cdf((i + 0.5) / NUM_DRAWN) for i in range(NUM_DRAWN)])
@@ -298,7 +296,7 @@ def _shape(relative_spread: float) -> npt.NDArray[np.float64]:
             low = sigma
         else:
             high = sigma
-    shape: npt.NDArray[np.float64] = values
+    shape: Float64Array = values
     return shape
 
 
@@ -462,7 +460,7 @@ class _Row(NamedTuple):
     number: int
     values: dict[str, Any]
     num_tasks: int
-    samples: Samples
+    samples: Int64Array
     num_lost: int
 
 

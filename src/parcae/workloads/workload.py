@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import BoolArray, Float64Array, Int64Array
 from parcae.base.errors import ConfigError, WorkloadError, no_cluster
 from parcae.base.extensions import load
 from parcae.base.texts import MS_PER_HOUR, UNITS_MS
@@ -122,7 +123,7 @@ class Workload:
         """Expected work of one drawn job, in ms of one executor."""
         return float(np.average(self.works_ms(runs_vary), weights=self.weights))
 
-    def works_ms(self, runs_vary: bool) -> npt.NDArray[np.float64]:
+    def works_ms(self, runs_vary: bool) -> Float64Array:
         """Mean work of a run of every job, in ms of one executor."""
         return self.runs.mean_work_ms if runs_vary else self.runs.work_ms
 
@@ -317,9 +318,6 @@ class RandomStreams:
         )
 
 
-Int64Array = npt.NDArray[np.int64]
-
-
 #: See `are_breaks`.
 _BREAK_MS = MS_PER_HOUR
 _BREAK_FACTOR = 20
@@ -337,7 +335,7 @@ def process_like(arrival_ms: Sequence[int]) -> str:
     return f"poisson:{max(1, round((last_ms - first_ms) / (len(arrival_ms) - 1)))}ms"
 
 
-def are_breaks(gaps_ms: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+def are_breaks(gaps_ms: npt.ArrayLike) -> BoolArray:
     """Which gaps are nights and the like: at least an hour, and at least 20 median gaps."""
     gaps = np.asarray(gaps_ms, np.int64)
     return gaps >= max(_BREAK_MS, int(_BREAK_FACTOR * np.median(gaps)) if gaps.size else 0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
-from parcae.cluster.kernels.tables import stages_of
+from parcae.cluster.kernels.tables import waiting_tasks
 from parcae.cluster.state import NOT_YET
 
 #: A user who has received this much more than the split, in ms of one core, is not overdrawn.
@@ -71,7 +71,6 @@ def _count_tasks(state):  # type: ignore[no-untyped-def]
     """Count every user's jobs, running and waiting tasks. Returns (all running, all waiting)."""
     accounts = state.accounts
     jobs = state.jobs
-    stages = state.stages
     all_running = 0
     all_waiting = 0
     for row in range(state.now.num_accounts[0]):
@@ -85,11 +84,9 @@ def _count_tasks(state):  # type: ignore[no-untyped-def]
         accounts.num_running[row] += jobs.num_attached[job]
         all_running += jobs.num_attached[job]
         if jobs.num_schedulable[job] > 0:
-            for stage in stages_of(state, job):
-                if stages.frontier_rank[stage] >= 0:
-                    waiting = stages.num_tasks[stage] - stages.num_started[stage]
-                    accounts.num_waiting[row] += waiting
-                    all_waiting += waiting
+            waiting = waiting_tasks(state, job)
+            accounts.num_waiting[row] += waiting
+            all_waiting += waiting
     return all_running, all_waiting
 
 

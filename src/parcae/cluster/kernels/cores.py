@@ -32,7 +32,7 @@ from parcae.cluster.kernels.tables import (
     edges_of,
     refresh_saturation,
     remove_active,
-    reset_stage_order,
+    reset_orders,
     stages_of,
 )
 from parcae.cluster.state import COMPLETE_RANK, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
@@ -69,15 +69,10 @@ def init_contender(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def init_job_orders(state, job):  # type: ignore[no-untyped-def]
     """Initialize the orders of a job that arrived: until the next plan it is served first come."""
-    orders = state.job_orders
-    orders.tier[job] = 0.0
-    orders.weight[job] = 0.0
-    orders.limit[job] = UNLIMITED
-    orders.pool[job] = 0
+    reset_orders(state, job, 0.0)
+    state.job_orders.pool[job] = 0
     state.jobs.priority[job] = 0
     init_contender(state, job)
-    for stage in stages_of(state, job):
-        reset_stage_order(state, stage, 0.0)
     state.now.is_plan_due[0] = 1
 
 
@@ -287,12 +282,7 @@ def _clear_orders(state):  # type: ignore[no-untyped-def]
     Stages that no decision names keep the tier `_UNNAMED` and so come after the named ones.
     """
     for position in range(state.now.num_active[0]):
-        job = state.active[position]
-        state.job_orders.tier[job] = 0.0
-        state.job_orders.weight[job] = 0.0
-        state.job_orders.limit[job] = UNLIMITED
-        for stage in stages_of(state, job):
-            reset_stage_order(state, stage, _UNNAMED)
+        reset_orders(state, state.active[position], _UNNAMED)
 
 
 @kernel

@@ -18,15 +18,18 @@ from parcae.cluster.kernels.tables import (
     correction,
     count_schedulable_stage,
     edges_of,
+    init_stage,
     pop_idle,
     push_idle,
     remaining_ms,
     remove_active,
+    reset_orders,
     reset_stage_order,
     stages_of,
+    waiting_tasks,
 )
 from parcae.cluster.kernels.virtual import estimate_need, find_critical_paths
-from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
+from parcae.cluster.state import NO_JOB, NO_STAGE
 
 
 @inlined
@@ -141,33 +144,10 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
     The row must be free. The caller then links the stage to its parents, calls `durations_changed`,
     and reveals the stage if it waits for no parent.
     """
-    stages = state.stages
     jobs = state.jobs
     now = state.now
     stage = jobs.stage_start[job] + jobs.num_stages[job]
-    stages.num_tasks[stage] = num_tasks
-    stages.task_ms[stage] = task_ms
-    stages.downstream_ms[stage] = 0.0
-    stages.cpu[stage] = 0.0
-    stages.memory[stage] = 0.0
-    stages.job[stage] = job
-    stages.num_started[stage] = 0
-    stages.num_finished[stage] = 0
-    stages.num_committed[stage] = 0
-    stages.num_moving[stage] = 0
-    stages.num_bound[stage] = 0
-    stages.is_saturated[stage] = 0
-    stages.executed_ms[stage] = 0
-    stages.selected_round[stage] = 0
-    stages.hold_from_ms[stage] = NOT_YET
-    stages.hold_until_ms[stage] = NOT_YET
-    stages.fits[stage] = 1
-    stages.num_parents_unsaturated[stage] = max(1, num_unfinished)
-    stages.num_parents_unfinished[stage] = num_unfinished
-    stages.child_start[stage] = now.num_edges[0]
-    stages.num_children[stage] = 0
-    stages.frontier_rank[stage] = stages.first_rank[stage] = -1
-    stages.serial[stage] = stage
+    init_stage(state, job, stage, num_tasks, task_ms, num_unfinished)
     reset_stage_order(state, stage, 0.0)
     jobs.num_stages[job] += 1
     jobs.num_unstarted[job] += 1
@@ -316,12 +296,8 @@ def forget_orders(state):  # type: ignore[no-untyped-def]
     state.now.num_pools[0] = 1
     for position in range(state.now.num_active[0]):
         job = state.active[position]
-        state.job_orders.tier[job] = 0.0
-        state.job_orders.weight[job] = 0.0
-        state.job_orders.limit[job] = UNLIMITED
+        reset_orders(state, job, 0.0)
         state.job_orders.pool[job] = 0
-        for stage in stages_of(state, job):
-            reset_stage_order(state, stage, 0.0)
 
 
 @kernel
@@ -332,10 +308,8 @@ def work_at_hand(state, tasks, work_ms):  # type: ignore[no-untyped-def]
     stages = state.stages
     for position in range(state.now.num_active[0]):
         job = state.active[position]
-        tasks[job] = 0
+        tasks[job] = waiting_tasks(state, job)
         work_ms[job] = remaining_ms(state, job)
         for stage in stages_of(state, job):
             tasks[job] += stages.num_bound[stage]
             work_ms[job] += 0.5 * stages.num_bound[stage] * stages.task_ms[stage]
-            if stages.frontier_rank[stage] >= 0:
-                tasks[job] += stages.num_tasks[stage] - stages.num_started[stage]

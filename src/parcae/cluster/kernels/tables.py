@@ -27,6 +27,51 @@ def edges_of(state, stage):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def init_stage(state, job, stage, num_tasks, task_ms, num_parents):  # type: ignore[no-untyped-def]
+    """Fill the row of a stage of a job, none of whose tasks has started."""
+    stages = state.stages
+    stages.num_tasks[stage] = num_tasks
+    stages.task_ms[stage] = task_ms
+    stages.job[stage] = job
+    stages.num_started[stage] = stages.num_finished[stage] = stages.num_bound[stage] = 0
+    stages.num_committed[stage] = stages.num_moving[stage] = stages.is_saturated[stage] = 0
+    stages.executed_ms[stage] = stages.selected_round[stage] = stages.num_children[stage] = 0
+    stages.downstream_ms[stage] = stages.cpu[stage] = stages.memory[stage] = 0.0
+    stages.hold_from_ms[stage] = stages.hold_until_ms[stage] = NOT_YET
+    stages.fits[stage] = 1
+    stages.num_parents_unfinished[stage] = num_parents
+    # In the world of cores, `reveal_stage` makes a stage runnable; the count of at least 1 keeps it
+    # from being schedulable before.
+    least = 1 if state.now.world[0] == _CORES else 0
+    stages.num_parents_unsaturated[stage] = max(least, num_parents)
+    stages.child_start[stage] = state.now.num_edges[0]
+    stages.frontier_rank[stage] = stages.first_rank[stage] = -1
+    stages.serial[stage] = stage
+
+
+@inlined
+def reset_orders(state, job, tier):  # type: ignore[no-untyped-def]
+    """Let a job be served first come, and give its stages this tier and neither rank nor limit."""
+    orders = state.job_orders
+    orders.tier[job] = 0.0
+    orders.weight[job] = 0.0
+    orders.limit[job] = UNLIMITED
+    for stage in stages_of(state, job):
+        reset_stage_order(state, stage, tier)
+
+
+@inlined
+def waiting_tasks(state, job):  # type: ignore[no-untyped-def]
+    """How many tasks of a job could start, given cores."""
+    stages = state.stages
+    waiting = 0
+    for stage in stages_of(state, job):
+        if stages.frontier_rank[stage] >= 0:
+            waiting += stages.num_tasks[stage] - stages.num_started[stage]
+    return waiting
+
+
+@inlined
 def reset_stage_order(state, stage, tier):  # type: ignore[no-untyped-def]
     """Give the stage a tier of its job and neither rank nor limit."""
     state.stage_orders.tier[stage] = tier

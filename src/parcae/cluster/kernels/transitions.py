@@ -34,6 +34,7 @@ from parcae.cluster.kernels.tables import (
     drop_commitments_to,
     edges_of,
     has_unstarted,
+    init_stage,
     pool_row,
     pop_idle,
     push_idle,
@@ -154,37 +155,17 @@ def _add_stage(  # type: ignore[no-untyped-def]
     stages = state.stages
     now = state.now
     start = state.jobs.stage_start[job]
-    stages.num_tasks[stage] = spec.num_tasks[row]
-    stages.task_ms[stage] = spec.task_ms[row] * knowledge
+    task_ms = spec.task_ms[row] * knowledge
+    init_stage(state, job, stage, spec.num_tasks[row], task_ms, spec.num_parents[row])
     stages.downstream_ms[stage] = spec.downstream_ms[row] * knowledge
     stages.cpu[stage] = spec.cpu[row]
     stages.memory[stage] = spec.memory[row]
-    stages.job[stage] = job
-    stages.num_bound[stage] = 0
-    stages.is_saturated[stage] = 0
-    stages.num_started[stage] = stages.num_finished[stage] = stages.num_committed[
-        stage
-    ] = stages.num_moving[stage] = 0
-    stages.executed_ms[stage] = 0
-    stages.selected_round[stage] = 0
-    stages.hold_from_ms[stage] = NOT_YET
-    stages.hold_until_ms[stage] = NOT_YET
     stages.fits[stage] = _fitting_classes(state, stage)
-    stages.num_parents_unsaturated[stage] = stages.num_parents_unfinished[stage] = spec.num_parents[
-        row
-    ]
-    stages.child_start[stage] = now.num_edges[0]
     stages.num_children[stage] = spec.num_children[row]
     for edge in range(spec.num_children[row]):
         state.children[now.num_edges[0]] = start + spec_children[spec.child_start[row] + edge]
         now.num_edges[0] += 1
-    stages.frontier_rank[stage] = stages.first_rank[stage] = -1
-    stages.serial[stage] = stage
-    # In the world of cores, `reveal_stage` makes a stage runnable; the count of at least 1 keeps it
-    # from being schedulable before.
-    if now.world[0] == _CORES:
-        stages.num_parents_unsaturated[stage] = max(1, spec.num_parents[row])
-    elif spec.num_parents[row] == 0:
+    if now.world[0] != _CORES and spec.num_parents[row] == 0:
         count_schedulable_stage(state, stage, 1)
         _join_frontier(state, stage)
     jobs.work_ms[job] += spec.num_tasks[row] * stages.task_ms[stage]

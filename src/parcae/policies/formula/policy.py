@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import allocate_virtual
 from parcae.policies.compiled import CompiledPlanner, PlaysRuns
@@ -33,7 +33,7 @@ class FormulaPolicy(CompiledPlanner):
 
     name: str
     expression: Expression
-    deadline_ms: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    deadline_ms: Float64Array = field(default_factory=lambda: np.zeros(1))
 
     @property
     def keeps_accounts(self) -> bool:

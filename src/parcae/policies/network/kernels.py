@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array
 from parcae.base.compiled.kernels import inlined, kernel, sort_rows
 from parcae.cluster.kernels.policies import begin_run, plan, with_weights
 from parcae.policies.networks.layout import glorot, offsets_of
@@ -110,7 +110,7 @@ def allocate_order_workspace(num_jobs: int) -> OrderWorkspace:
     )
 
 
-def initial_weights(seed: int) -> npt.NDArray[np.float64]:
+def initial_weights(seed: int) -> Float64Array:
     """Return the weights that training starts from, float64[NUM_ORDER_WEIGHTS].
 
     Matrices are Glorot-uniform; biases and output weights are 0, so that the network is the rule.

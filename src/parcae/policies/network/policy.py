@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array
 from parcae.base.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.compiled import CompiledPlanner
@@ -41,9 +42,7 @@ def order_network(
     return OrderNetwork(values, rule, allocate_order_workspace(num_jobs))
 
 
-def play_rows(
-    weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_ms: float
-) -> PlayMany:
+def play_rows(weights: Float64Array, theta: npt.ArrayLike, mean_work_ms: float) -> PlayMany:
     """Return a function that simulates many runs, each with its own row of weights.
 
     Every thread simulates its share of the runs in one compiled call.
@@ -70,7 +69,7 @@ class OrderNetworkPolicy(CompiledPlanner):
     """
 
     name: str
-    weights: npt.NDArray[np.float64]
+    weights: Float64Array
     parameters: tuple[float, ...]
     mean_work_ms: float
 
@@ -84,7 +83,7 @@ class OrderNetworkPolicy(CompiledPlanner):
         return order_network(self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages)
 
 
-def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64]:
+def network_weights(checkpoint: Checkpoint, name: str) -> Float64Array:
     """Return the network's weights in a checkpoint, float64[NUM_ORDER_WEIGHTS]."""
     checkpoint.require(KIND, FEATURE_VERSION, name)
     return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
@@ -98,7 +97,7 @@ def bind_network(checkpoint: Checkpoint, name: str, workload: Workload) -> Order
     return OrderNetworkPolicy(name, weights, theta, workload.mean_work_ms)
 
 
-def _array(checkpoint: Checkpoint, key: str, size: int, name: str) -> npt.NDArray[np.float64]:
+def _array(checkpoint: Checkpoint, key: str, size: int, name: str) -> Float64Array:
     """The checkpoint's array `key`, after checking its shape. `name` is for the error message."""
     array = checkpoint.weights.get(key)
     if array is None or array.shape != (size,):

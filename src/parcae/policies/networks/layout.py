@@ -7,8 +7,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float32Array
 from parcae.base.errors import FormatError
 
 Tables = TypeVar("Tables", bound=tuple[Any, ...])
@@ -105,7 +105,7 @@ def joined(records: Sequence[Tables], spans: Sequence[tuple[int, int]]) -> Table
 
 
 Shapes = Mapping[str, tuple[int, ...]]
-Weights = dict[str, npt.NDArray[np.float32]]
+Weights = dict[str, Float32Array]
 
 
 def offsets_of(shapes: Shapes) -> dict[str, int]:
@@ -155,7 +155,7 @@ def require_shapes(weights: Weights, shapes: Shapes, path: str) -> None:
             )
 
 
-def flat(weights: Weights, shapes: Shapes, path: str) -> npt.NDArray[np.float32]:
+def flat(weights: Weights, shapes: Shapes, path: str) -> Float32Array:
     """Return the weights as one float32 array, in the order of `shapes`."""
     require_shapes(weights, shapes, path)
     return np.concatenate([np.asarray(weights[name], np.float32).ravel() for name in shapes])

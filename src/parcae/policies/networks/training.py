@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from parcae.base.arrays import Float32Array, Int64Array
 from parcae.base.errors import saved_by_older_version
 from parcae.policies.networks.layout import Shapes, Weights, joined, require_shapes
 
@@ -50,8 +50,8 @@ class Surrogate:
         entropy: weight of the entropies.
     """
 
-    weight: npt.NDArray[np.float32]
-    old_log_prob: npt.NDArray[np.float32] | None = None
+    weight: Float32Array
+    old_log_prob: Float32Array | None = None
     clip: float = 0.0
     least: float = -np.inf
     entropy: float = 0.0
@@ -230,17 +230,17 @@ class JobData:
         self, records: Sequence[Any], spans: Sequence[tuple[int, int]], kind: type[JobChoices]
     ) -> None:
         self.table = joined(records, spans)
-        self.log_prob: npt.NDArray[np.float32] = self.table.log_prob
+        self.log_prob: Float32Array = self.table.log_prob
         self._kind = kind
 
     def __len__(self) -> int:
         return len(self.log_prob)
 
-    def shuffled(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    def shuffled(self, rng: np.random.Generator) -> Int64Array:
         """All indices, in random order."""
         return rng.permutation(len(self))
 
-    def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Any:
+    def decisions(self, index: Int64Array, device: torch.device) -> Any:
         """The decisions with these indices as tensors."""
         # `row` are the indices of the chosen decisions' job rows, one decision after another.
         counts = self.table.num_jobs[index]

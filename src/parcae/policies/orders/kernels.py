@@ -187,16 +187,18 @@ def time_to_deadline(view, tables, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _remaining_work(state, virtual, job):  # type: ignore[no-untyped-def]
-    """Estimate (core time that the job still needs, its remaining critical path), in ms.
+def _alone_ms(view, virtual, job):  # type: ignore[no-untyped-def]
+    """Estimate how long the job still takes if it gets all cores, in ms.
 
-    A running task counts as half done.
+    A running task counts as half done. On its longest path a stage of many tasks counts as up to
+    one and a half of them, because the slowest of many takes longer than their mean. So it may be
+    an overestimate.
     """
-    stages = state.stages
-    factor = correction(state, job)
+    stages = view.stages
+    factor = correction(view, job)
     work_ms = 0.0
     path_ms = 0.0
-    for stage in stages_of(state, job):
+    for stage in stages_of(view, job):
         running = stages.num_bound[stage]
         unstarted = stages.num_tasks[stage] - stages.num_started[stage]
         if running + unstarted > 0:
@@ -204,17 +206,6 @@ def _remaining_work(state, virtual, job):  # type: ignore[no-untyped-def]
             done_ms = 0.5 * task_ms if unstarted == 0 else 0.0
             work_ms += (unstarted + 0.5 * running) * task_ms
             path_ms = max(path_ms, virtual.stages.path_ms[stage] * factor - done_ms)
-    return work_ms, path_ms
-
-
-@kernel
-def _alone_ms(view, virtual, job):  # type: ignore[no-untyped-def]
-    """Estimate how long the job still takes if it gets all cores, in ms.
-
-    On its longest path a stage of many tasks counts as up to one and a half of them, because the
-    slowest of many takes longer than their mean. So it may be an overestimate.
-    """
-    work_ms, path_ms = _remaining_work(view, virtual, job)
     return max(work_ms / view.now.num_executors[0], path_ms)
 
 

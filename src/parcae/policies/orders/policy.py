@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.kernels.accounts import IS_RECIPROCAL, IS_WORK
 from parcae.cluster.orders import Orders, blank_orders
@@ -82,7 +83,7 @@ _QUANTA = np.geomspace(0.01, 50.0, 120)
 
 
 @lru_cache(maxsize=1)
-def gittins_index() -> npt.NDArray[np.float64]:
+def gittins_index() -> Float64Array:
     """Return the table of the Gittins index of a log-normal size with median 1.
 
     The result is float64[num_sigmas, num_ages], by spread (sigma) and age a (service so far):
@@ -135,13 +136,13 @@ def gittins_tables(workload: Workload, config: SimulationConfig) -> dict[str, np
 
 def plan_tables(
     *,
-    pool_of: npt.NDArray[np.int64] | None = None,
+    pool_of: Int64Array | None = None,
     pools: npt.NDArray[np.void] | None = None,
-    sigma: npt.NDArray[np.float64] | None = None,
-    index: npt.NDArray[np.float64] | None = None,
-    tiers: npt.NDArray[np.float64] | None = None,
-    limits: npt.NDArray[np.int64] | None = None,
-    deadline_ms: npt.NDArray[np.float64] | None = None,
+    sigma: Float64Array | None = None,
+    index: Float64Array | None = None,
+    tiers: Float64Array | None = None,
+    limits: Int64Array | None = None,
+    deadline_ms: Float64Array | None = None,
 ) -> PlanTables:
     """Return the tables of a policy by formula. Tables that are left out get one row of zeros.
 

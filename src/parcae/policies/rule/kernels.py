@@ -14,7 +14,11 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.policies import begin_run, plan
-from parcae.cluster.kernels.tables import correction, stages_of
+from parcae.cluster.kernels.tables import (
+    correction,
+    finished_tasks,
+    stages_of,
+)
 from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, UNLIMITED, VirtualRun
 
@@ -136,19 +140,12 @@ def recent_error(view, rule):  # type: ignore[no-untyped-def]
     This is the root mean square of log(actual / estimated duration) over the latest jobs. A job
     with few finished tasks has a small weight.
     """
-    stages = view.stages
     weight = _PRIOR_JOBS
     squares = (
         _PRIOR_JOBS * _PRIOR_VARIANCE * math.exp(min(10.0, rule.theta[OrderParameter.PRIOR_ERROR]))
     )
     for job in range(max(0, view.now.num_jobs[0] - _NUM_LATEST_JOBS), view.now.num_jobs[0]):
-        finished = 0
-        took_ms = 0.0
-        expected_ms = 0.0
-        for stage in stages_of(view, job):
-            finished += stages.num_finished[stage]
-            took_ms += stages.executed_ms[stage]
-            expected_ms += stages.num_finished[stage] * stages.task_ms[stage]
+        finished, took_ms, expected_ms = finished_tasks(view, job)
         if finished > 0:
             trust = finished / (finished + 10.0)
             surprise = math.log(max(took_ms, 1.0) / max(expected_ms, 1.0))

@@ -17,7 +17,12 @@ from __future__ import annotations
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
-from parcae.cluster.kernels.tables import add_cores, begin_changes, remove_cores, stages_of
+from parcae.cluster.kernels.tables import (
+    add_cores,
+    begin_changes,
+    remove_cores,
+    waiting_tasks,
+)
 from parcae.cluster.state import NO_JOB, NOT_YET
 from parcae.simulation.future import NEVER_MS, Manager
 
@@ -201,16 +206,11 @@ def is_all_done(state, future):  # type: ignore[no-untyped-def]
 @kernel
 def executors_needed(state, future):  # type: ignore[no-untyped-def]
     """How many executors can run all running and waiting tasks at once."""
-    stages = state.stages
-    jobs = state.jobs
     tasks = state.now.num_executors[0] - state.now.num_idle[0]
     for position in range(state.now.num_active[0]):
         job = state.active[position]
-        if jobs.num_schedulable[job] == 0:
-            continue
-        for stage in stages_of(state, job):
-            if stages.frontier_rank[stage] >= 0:
-                tasks += stages.num_tasks[stage] - stages.num_started[stage]
+        if state.jobs.num_schedulable[job] > 0:
+            tasks += waiting_tasks(state, job)
     cores = future.elastic.executor_cores[0]
     return (tasks + cores - 1) // cores
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
 from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.dag import JobRun
@@ -28,7 +28,7 @@ _LITTLE = 0.05
 _IMPOSSIBLE = 1.01
 
 
-def _columns(rows: Sequence[tuple[int, ...]], width: int) -> npt.NDArray[np.int64]:
+def _columns(rows: Sequence[tuple[int, ...]], width: int) -> Int64Array:
     return np.array(rows, np.int64).reshape(-1, width).T
 
 

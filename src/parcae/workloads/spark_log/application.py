@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.base.errors import FormatError
 from parcae.workloads.spark_log.events import (
     ApplicationEnd,
@@ -39,8 +39,6 @@ from parcae.workloads.spark_log.events import (
     TaskEnd,
 )
 from parcae.workloads.spark_log.plan import PlanNames, Scan, SqlPlan
-
-Int64Array = npt.NDArray[np.int64]
 
 #: The property that names a job's pool in Spark's FAIR scheduler (set with `sc.setLocalProperty`).
 POOL_PROPERTY = "spark.scheduler.pool"

@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
+from parcae.base.arrays import Int64Array
 from parcae.workloads.spark_log.application import (
     POOL_PROPERTY,
     ApplicationLog,
-    Int64Array,
     SqlRecord,
     StageRecord,
 )

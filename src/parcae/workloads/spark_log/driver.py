@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
 from parcae.workloads.spark_log.durations import PlacedTasks, level
 from parcae.workloads.spark_log.events import Outcome
 
-Int64Array = npt.NDArray[np.int64]
 #: Executors that begin this long after the first task was launched are those of an edited log.
 _LATE_MS = 1_000
 

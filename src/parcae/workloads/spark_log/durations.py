@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.workloads.durations import NUM_WAVES, Wave
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, TaskColumns
 from parcae.workloads.spark_log.events import Outcome
-
-Int64Array = npt.NDArray[np.int64]
 
 #: Tolerated overlap of two tasks on one slot, if the executor's number of cores is not known.
 #: Spark's driver launches the next task before it has recorded the end of the last one (median 1

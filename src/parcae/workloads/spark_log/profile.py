@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.workloads.durations import NUM_WAVES, TaskDurations, Wave
 from parcae.workloads.job import DriverTime, JobSpec, StageSpec, refined_classes
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import StageSamples
 from parcae.workloads.spark_log.losses import LeftOut
-
-Float64Array = npt.NDArray[np.float64]
 
 
 class RunSpread(NamedTuple):
@@ -57,9 +55,7 @@ def _log_median(values: Float64Array) -> float:
     return float(np.exp(np.median(np.log(positive)))) if positive.size else 0.0
 
 
-def spread_of_runs(
-    mean_ms: Float64Array, num_tasks: npt.NDArray[np.int64], level: npt.NDArray[np.int64]
-) -> RunSpread:
+def spread_of_runs(mean_ms: Float64Array, num_tasks: Int64Array, level: Int64Array) -> RunSpread:
     """The spread of the runs of one recurring job.
 
     Example: three runs of 100, 110 and 130 ms per task, with one stage and equal task counts.
@@ -89,7 +85,7 @@ def spread_of_runs(
     return RunSpread(log_sigma(work_ms), duration_sigma, scale, factors)
 
 
-def scaled(samples: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
+def scaled(samples: Int64Array, scale: float) -> Int64Array:
     """Durations times `scale` in whole ms (int64).
 
     They are rounded so that their sum is correct to half a ms. Rounding each value separately would
@@ -395,7 +391,7 @@ def _mean_ms(samples: StageSamples) -> float:
     return float((warm if warm.size else samples.by_wave[Wave.FRESH]).mean())
 
 
-def _at_median(runs: Sequence[StageRun], scale: npt.NDArray[np.float64]) -> list[StageRun]:
+def _at_median(runs: Sequence[StageRun], scale: Float64Array) -> list[StageRun]:
     """The runs of a stage with durations scaled to the median run.
 
     Durations of fresh executors are not scaled, unless they are all that the run has of the stage.

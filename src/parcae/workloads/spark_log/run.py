@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import Int64Array
 from parcae.workloads.import_report import counted
 from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.recorded_run import (
@@ -42,7 +43,6 @@ from parcae.workloads.spark_log.naming import (
     user_of,
 )
 
-Int64Array = npt.NDArray[np.int64]
 #: The arms of a randomised experiment in the plugin's events: the policy's order and Spark's own.
 _ARMS = ("policy", "stock")
 
