@@ -15,6 +15,7 @@ from scipy.stats import norm
 
 from parcae.base.errors import PolicyError
 from parcae.cluster.kernels.policies import plan
+from parcae.evaluation.job_sets import GivenOrders
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, gittins_index, gittins_tables, plan_tables
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
@@ -34,10 +35,9 @@ def _planner(kind: OrderKind) -> OrderPolicy:
     return OrderPolicy(kind.name.lower(), kind, plan_tables())
 
 
-def _given(*limits: int) -> OrderPolicy:
+def _given(*limits: int) -> GivenOrders:
     """Serves the first job before the second, with limits on their stages."""
-    tables = plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array(limits))
-    return OrderPolicy("given", OrderKind.GIVEN, tables)
+    return GivenOrders("given", [0.0, 1.0], limits)
 
 
 #: A long job, and a shorter one that comes while the first tasks of the long one run.

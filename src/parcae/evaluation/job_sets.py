@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from parcae.base.errors import PolicyError
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders, Planner, first_come
 from parcae.cluster.state import UNLIMITED
 from parcae.cluster.trace import Trace
 from parcae.evaluation.policies import resolve_policies
-from parcae.policies.catalog import given_tables
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, pool_tables
 from parcae.policies.own import AnyPolicy
@@ -58,7 +59,24 @@ def set_config(
     )
 
 
-def set_policy(name: str, job_set: SparkWorldSet) -> OrderPolicy:
+@dataclass
+class GivenOrders:
+    """Standing orders: tiers of jobs and limits of stages, in order of arrival."""
+
+    name: str
+    tiers: Sequence[float]
+    limits: Sequence[int]
+
+    def plan(self, observation: Observation) -> Orders:
+        """The same orders, for those that have arrived."""
+        orders = first_come(observation)
+        num_jobs, num_stages = observation.now.num_jobs[0], observation.now.num_stages[0]
+        orders.jobs.tier[:num_jobs] = self.tiers[:num_jobs]
+        orders.stages.limit[:num_stages] = self.limits[:num_stages]
+        return orders
+
+
+def set_policy(name: str, job_set: SparkWorldSet) -> Planner:
     """The policy `fair-pools` (with the set's pools) or `orders` (with its tiers and limits)."""
     if name == "fair-pools":
         tables = pool_tables(job_set.pools, job_set.job_pools, f"set {job_set.name!r}")
@@ -67,7 +85,7 @@ def set_policy(name: str, job_set: SparkWorldSet) -> OrderPolicy:
         arriving = [int(position) for position in job_set.sequence.job_index]
         tiers = [job_set.tiers[position] for position in arriving]
         limits = [limit for position in arriving for limit in _limits(job_set, position)]
-        return OrderPolicy(name, OrderKind.GIVEN, given_tables(tiers, limits))
+        return GivenOrders(name, tiers, limits)
     raise PolicyError(
         f"policy {name!r} is not defined by a job set; choose one of {', '.join(_OF_THE_SET)}"
     )

@@ -27,7 +27,7 @@ from parcae.policies.learned import (
 from parcae.policies.names import OLD_JOBS_POOLS, PolicyName
 from parcae.policies.network.kernels import FEATURE_VERSION, KIND
 from parcae.policies.network.policy import OrderNetworkPolicy, bind_network
-from parcae.policies.orders.kernels import OrderKind, PlanTables
+from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables, pools_policy, read_pools
 from parcae.policies.registry import (
     CheckpointKind,
@@ -220,8 +220,3 @@ KINDS = (
     CheckpointKind(ORDER_RULE, ORDER_RULE_VERSION, _bind_rule, rule=order_parameters),
     CheckpointKind(KIND, FEATURE_VERSION, _bind_network, rule=order_parameters),
 )
-
-
-def given_tables(tiers: list[float], limits: list[int]) -> PlanTables:
-    """Return the tables of fixed orders: tiers of jobs, limits of stages, in order of arrival."""
-    return plan_tables(tiers=np.array(tiers, np.float64), limits=np.array(limits, np.int64))

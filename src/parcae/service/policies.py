@@ -77,7 +77,7 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
         policy = make(name, PolicySetting(workload, config, arrivals, read))
         if isinstance(policy, TenantPolicy):
             raise PolicyError(f"policy {text!r} gives each user a pool, which Spark has to keep")
-        of_spark = (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS, OrderKind.GIVEN)
+        of_spark = (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS)
         if isinstance(policy, OrderPolicy) and policy.kind in of_spark:
             raise PolicyError(
                 f"policy {text!r} orders by Spark's pools, which orders of the service do not "

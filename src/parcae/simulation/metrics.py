@@ -87,16 +87,14 @@ def slowdown(trace: Trace, sequence: JobSequence) -> Float64Array:
     return np.maximum(1.0, jct_ms(trace) / ideal)
 
 
-#: The least ideal duration of a bounded slowdown.
-_BOUND_MS = 10_000.0
-
-
-def bounded_slowdown(trace: Trace, sequence: JobSequence) -> Float64Array:
-    """Return the slowdown with ideal durations of at least 10 s, float64[num_jobs].
+def bounded_slowdown(
+    trace: Trace, sequence: JobSequence, bound_ms: float = 10_000.0
+) -> Float64Array:
+    """Return the slowdown with ideal durations of at least `bound_ms`, float64[num_jobs].
 
     The bound keeps very short jobs from dominating the mean.
     """
-    ideal = np.maximum(_BOUND_MS, ideal_ms(sequence, trace.num_executors, trace.has_driver))
+    ideal = np.maximum(bound_ms, ideal_ms(sequence, trace.num_executors, trace.has_driver))
     return np.maximum(1.0, jct_ms(trace) / ideal)
 
 

@@ -31,11 +31,7 @@ from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
 from parcae.simulation.kernels.events import choose_runs
 from parcae.simulation.kernels.playing import Simulation, Simulations
-from parcae.simulation.tables import (
-    WorkloadTables,
-    draw_knowledge,
-    workload_tables,
-)
+from parcae.simulation.tables import WorkloadTables, draw_knowledge, workload_tables
 from parcae.workloads.guess import mean_log_task_ms
 from parcae.workloads.workload import JobSequence, Workload
 

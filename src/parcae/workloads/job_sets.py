@@ -18,10 +18,7 @@ from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
 from parcae.workloads.readers import saying_what_reads
-from parcae.workloads.workload import (
-    JobSequence,
-    Workload,
-)
+from parcae.workloads.workload import JobSequence, Workload
 
 #: Larger times (35 years), durations and limits are mistakes; their sums stay far below the largest
 #: int64.

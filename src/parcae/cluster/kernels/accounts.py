@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
-from parcae.cluster.kernels.tables import waiting_tasks
+from parcae.cluster.kernels.tables import active_jobs, waiting_tasks
 from parcae.cluster.state import NOT_YET
 
 #: A user who has received this much more than the split, in ms of one core, is not overdrawn.
@@ -77,8 +77,7 @@ def _count_tasks(state):  # type: ignore[no-untyped-def]
         accounts.num_jobs[row] = 0
         accounts.num_running[row] = 0
         accounts.num_waiting[row] = 0
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         row = jobs.account[job]
         accounts.num_jobs[row] += 1
         accounts.num_running[row] += jobs.num_attached[job]
@@ -200,8 +199,7 @@ def charge_orders(state):  # type: ignore[no-untyped-def]
     tiers = state.job_orders.tier
     if not has_two_users(state):
         return
-    for position in range(now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         left_ms = tiers[job]
         if now.tier_unit_ms[0] > 0.0:
             left_ms = math.exp(min(left_ms, _LARGEST_EXPONENT)) * now.tier_unit_ms[0]

@@ -27,6 +27,7 @@ from parcae.cluster.kernels.dispatch import (
 )
 from parcae.cluster.kernels.tables import (
     account_time,
+    active_jobs,
     count_schedulable_stage,
     demand,
     edges_of,
@@ -262,8 +263,7 @@ def accept_orders(state):  # type: ignore[no-untyped-def]
         if not 0.0 < pools.weight[pool] < math.inf or pools.min_share[pool] < 0:
             return False
         pools.num_running[pool] = 0
-    for position in range(now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         is_valid, is_limited = _check_job(state, job)
         if not is_valid:
             return False
@@ -281,8 +281,8 @@ def _clear_orders(state):  # type: ignore[no-untyped-def]
 
     Stages that no decision names keep the tier `_UNNAMED` and so come after the named ones.
     """
-    for position in range(state.now.num_active[0]):
-        reset_orders(state, state.active[position], _UNNAMED)
+    for job in active_jobs(state):
+        reset_orders(state, job, _UNNAMED)
 
 
 @kernel
@@ -295,8 +295,7 @@ def settle_round(state, is_idle):  # type: ignore[no-untyped-def]
     jobs = state.jobs
     stages = state.stages
     now = state.now
-    for position in range(now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         for stage in stages_of(state, job):
             if is_idle and state.stage_orders.tier[stage] == _UNNAMED:
                 state.stage_orders.limit[stage] = 0

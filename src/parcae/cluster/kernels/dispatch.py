@@ -11,7 +11,13 @@ Source: Spark's TaskSchedulerImpl.resourceOffers, Pool and SchedulingAlgorithm.
 from __future__ import annotations
 
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
-from parcae.cluster.kernels.tables import pop_idle, push_idle, refresh_saturation, stages_of
+from parcae.cluster.kernels.tables import (
+    active_jobs,
+    pop_idle,
+    push_idle,
+    refresh_saturation,
+    stages_of,
+)
 from parcae.cluster.state import NO_JOB, NO_STAGE, CommandKind
 
 _START = int(CommandKind.START_TASK)
@@ -112,8 +118,8 @@ def refresh_contender(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def refresh_contenders(state):  # type: ignore[no-untyped-def]
     """Recompute the keys of all jobs in the system."""
-    for position in range(state.now.num_active[0]):
-        refresh_contender(state, state.active[position])
+    for job in active_jobs(state):
+        refresh_contender(state, job)
 
 
 @inlined
@@ -288,8 +294,7 @@ def name_goes_before(first, second):  # type: ignore[no-untyped-def]
 def _best_pool(state):  # type: ignore[no-untyped-def]
     """Return the next pool that this round has not served and that can start a task, or -1."""
     best = -1
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         pool = state.job_orders.pool[job]
         if state.contenders.front[job] == NO_STAGE or state.pools.is_served[pool] or pool == best:
             continue
@@ -313,8 +318,7 @@ def _goes_before_in_pool(state, first, second):  # type: ignore[no-untyped-def]
 def _best_job_of(state, pool):  # type: ignore[no-untyped-def]
     """Return the job of a pool that is served next, or NO_JOB if none can start a task."""
     best = NO_JOB
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         is_candidate = (
             state.job_orders.pool[job] == pool and state.contenders.front[job] != NO_STAGE
         )
@@ -332,8 +336,7 @@ def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
     best = NO_STAGE
     stages = state.stages
     orders = state.stage_orders
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         if state.job_orders.pool[job] != pool or state.contenders.front[job] == NO_STAGE:
             continue
         for stage in stages_of(state, job):
@@ -369,8 +372,8 @@ def _dispatch_pools(state):  # type: ignore[no-untyped-def]
             _serve(state, job)
             _set_front(state, job)
             _replay_matches(state, job)  # keep the tree valid: the next order may use no pools
-    for position in range(now.num_active[0]):
-        refresh_contender(state, state.active[position])
+    for job in active_jobs(state):
+        refresh_contender(state, job)
 
 
 @inlined

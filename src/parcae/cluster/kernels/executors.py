@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.tables import (
+    active_jobs,
     first_for_class,
     has_unstarted,
     is_runnable,
@@ -254,8 +255,7 @@ def backup(state, executor):  # type: ignore[no-untyped-def]
             _start(state, executor, stage)
             return
     if state.now.num_schedulable[0] > 0:
-        for position in range(state.now.num_active[0]):
-            other = state.active[position]
+        for other in active_jobs(state):
             if state.jobs.num_schedulable[other] > 0:
                 stage = first_for_class(state, other, executor_class, False)
                 if stage != NO_STAGE:

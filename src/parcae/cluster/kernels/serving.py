@@ -15,6 +15,7 @@ from parcae.cluster.kernels.cores import set_counts
 from parcae.cluster.kernels.dispatch import begin_task, count_running, refresh_contender
 from parcae.cluster.kernels.tables import (
     account_time,
+    active_jobs,
     correction,
     count_schedulable_stage,
     edges_of,
@@ -294,8 +295,7 @@ def durations_changed(state, job):  # type: ignore[no-untyped-def]
 def forget_orders(state):  # type: ignore[no-untyped-def]
     """Reset all orders to first come, first served, until the next plan replaces them."""
     state.now.num_pools[0] = 1
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         reset_orders(state, job, 0.0)
         state.job_orders.pool[job] = 0
 
@@ -306,8 +306,7 @@ def work_at_hand(state, tasks, work_ms):  # type: ignore[no-untyped-def]
     that is left; running tasks are half done.
     """
     stages = state.stages
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         tasks[job] = waiting_tasks(state, job)
         work_ms[job] = remaining_ms(state, job)
         for stage in stages_of(state, job):

@@ -13,6 +13,12 @@ _CORES = int(World.CORES)
 
 
 @inlined
+def active_jobs(state):  # type: ignore[no-untyped-def]
+    """Return the rows of the jobs in the system, in order of arrival."""
+    return state.active[: state.now.num_active[0]]
+
+
+@inlined
 def stages_of(state, job):  # type: ignore[no-untyped-def]
     """Return the rows of a job's stages."""
     first = state.jobs.stage_start[job]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 from parcae.base.compiled.kernels import inlined, kernel, sort_rows
-from parcae.cluster.kernels.tables import core_time_ms, correction, edges_of, stages_of
+from parcae.cluster.kernels.tables import active_jobs, core_time_ms, correction, edges_of, stages_of
 from parcae.cluster.state import NOT_YET
 
 #: Work and times below this count as zero: rates are floating-point numbers.
@@ -32,6 +32,12 @@ def empty_virtual_run(virtual):  # type: ignore[no-untyped-def]
     virtual.now.num_jobs[0] = 0
     virtual.now.num_members[0] = 0
     virtual.now.clock_ms[0] = 0.0
+
+
+@inlined
+def _members(virtual):  # type: ignore[no-untyped-def]
+    """Return the rows of the jobs in the virtual run's system."""
+    return virtual.jobs.member[: virtual.now.num_members[0]]
 
 
 @inlined
@@ -56,19 +62,17 @@ def _join(state, virtual, job):  # type: ignore[no-untyped-def]
     now = virtual.now
     jobs = virtual.jobs
     stages = virtual.stages
-    first = state.jobs.stage_start[job]
-    num_stages = state.jobs.num_stages[job]
-    for stage in range(first, first + num_stages):
+    for stage in stages_of(state, job):
         stages.attained_ms[stage] = 0.0
         stages.rate[stage] = 0.0
         stages.num_waiting[stage] = 0
         stages.is_ended[stage] = 0
-    for stage in range(first, first + num_stages):
+    for stage in stages_of(state, job):
         for edge in edges_of(state, stage):
             stages.num_waiting[state.children[edge]] += 1
     jobs.member[now.num_members[0]] = job
     now.num_members[0] += 1
-    jobs.num_left[job] = num_stages
+    jobs.num_left[job] = state.jobs.num_stages[job]
     jobs.is_exact[job] = 0
     jobs.has_ended[job] = 0
     find_critical_paths(state, virtual, job)
@@ -166,27 +170,24 @@ def _count_wanted(state, virtual, job):  # type: ignore[no-untyped-def]
 @kernel
 def _share_out(state, virtual):  # type: ignore[no-untyped-def]
     """Share the cores equally among the jobs; cores that a job cannot use go to the others."""
-    now = virtual.now
     jobs = virtual.jobs
     cores_left = virtual.now.num_cores[0]
     num_left = 0
-    for position in range(now.num_members[0]):
-        jobs.rate[jobs.member[position]] = -1.0  # not settled yet
+    for job in _members(virtual):
+        jobs.rate[job] = -1.0  # not settled yet
         num_left += 1
     is_settled = False
     while not is_settled and num_left > 0:
         is_settled = True
         # Settle the jobs that want at most an equal share, which raises the share of the others.
         level = cores_left / num_left
-        for position in range(now.num_members[0]):
-            job = jobs.member[position]
+        for job in _members(virtual):
             if jobs.rate[job] < 0.0 and jobs.wanted[job] <= level:
                 jobs.rate[job] = jobs.wanted[job]
                 cores_left -= jobs.wanted[job]
                 num_left -= 1
                 is_settled = False
-    for position in range(now.num_members[0]):
-        job = jobs.member[position]
+    for job in _members(virtual):
         if jobs.rate[job] < 0.0:
             # If there are fewer cores than jobs, older jobs get them: Spark breaks ties by name.
             jobs.rate[job] = min(max(1.0, cores_left / num_left), cores_left)
@@ -217,8 +218,7 @@ def _settle_members(state, virtual):  # type: ignore[no-untyped-def]
     now = virtual.now
     jobs = virtual.jobs
     kept = 0
-    for position in range(now.num_members[0]):
-        job = jobs.member[position]
+    for job in _members(virtual):
         jobs.wanted[job] = _count_wanted(state, virtual, job)
         # A stage that ended may have made others runnable.
         while jobs.wanted[job] == 0.0 and jobs.num_left[job] > 0:
@@ -236,16 +236,14 @@ def _settle_members(state, virtual):  # type: ignore[no-untyped-def]
 def _advance_until(state, virtual, until_ms):  # type: ignore[no-untyped-def]
     """Advance the virtual run to `until_ms`; no job arrives before that."""
     now = virtual.now
-    jobs = virtual.jobs
     stages = virtual.stages
     while now.clock_ms[0] < until_ms and now.num_members[0] > 0:
         _settle_members(state, virtual)
         _share_out(state, virtual)
         step_ms = until_ms - now.clock_ms[0]
-        for position in range(now.num_members[0]):
-            step_ms = min(step_ms, _spread(state, virtual, jobs.member[position]))
-        for position in range(now.num_members[0]):
-            job = jobs.member[position]
+        for job in _members(virtual):
+            step_ms = min(step_ms, _spread(state, virtual, job))
+        for job in _members(virtual):
             for stage in stages_of(state, job):
                 stages.attained_ms[stage] += stages.rate[stage] * step_ms
         # Stages make progress in every step, but a short one may not move a clock of 50 years.
@@ -262,8 +260,7 @@ def _update_estimates(state, virtual):  # type: ignore[no-untyped-def]
     """
     now = virtual.now
     jobs = virtual.jobs
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         if job >= now.num_jobs[0]:
             continue
         previous_ms = jobs.total_ms[job]
@@ -272,8 +269,7 @@ def _update_estimates(state, virtual):  # type: ignore[no-untyped-def]
             arrival_ms = float(state.jobs.arrival_ms[job])
             stretch = jobs.total_ms[job] / previous_ms
             jobs.end_ms[job] = arrival_ms + (jobs.end_ms[job] - arrival_ms) * stretch
-    for position in range(now.num_members[0]):
-        job = jobs.member[position]
+    for job in _members(virtual):
         if state.jobs.completion_ms[job] != NOT_YET and not jobs.is_exact[job]:
             _estimate_needs(state, virtual, job)
 
@@ -318,11 +314,9 @@ def advance_virtual_run(state, virtual):  # type: ignore[no-untyped-def]
 def _measure_remaining(state, virtual, job):  # type: ignore[no-untyped-def]
     """Compute the job's remaining work and critical path in the virtual run."""
     stages = virtual.stages
-    first = state.jobs.stage_start[job]
-    num_stages = state.jobs.num_stages[job]
     left_ms = 0.0
     path_ms = 0.0
-    for stage in range(first, first + num_stages):
+    for stage in stages_of(state, job):
         if stages.is_ended[stage]:
             continue
         left_ms += max(0.0, stages.need_ms[stage] - stages.attained_ms[stage])
@@ -345,8 +339,8 @@ def predict_ends(state, virtual):  # type: ignore[no-untyped-def]
     """
     now = virtual.now
     jobs = virtual.jobs
-    for position in range(now.num_members[0]):
-        _measure_remaining(state, virtual, jobs.member[position])
+    for job in _members(virtual):
+        _measure_remaining(state, virtual, job)
     count = now.num_members[0]
     for position in range(count):
         jobs.by_left[position] = jobs.member[position]

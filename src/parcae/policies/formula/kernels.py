@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.accounts import PLAN_AGAIN_MS, has_two_users
 from parcae.cluster.kernels.policies import begin_run, plan
-from parcae.cluster.kernels.tables import remaining_ms, total_ms
+from parcae.cluster.kernels.tables import active_jobs, remaining_ms, total_ms
 from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, VirtualRun
 from parcae.policies.orders.kernels import service_ms, time_to_deadline
@@ -193,10 +193,9 @@ def describe(view, program, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def _count_running(view, running):  # type: ignore[no-untyped-def]
-    for position in range(view.now.num_active[0]):
-        running[view.jobs.account[view.active[position]]] = 0.0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
+        running[view.jobs.account[job]] = 0.0
+    for job in active_jobs(view):
         running[view.jobs.account[job]] += view.jobs.num_attached[job]
 
 
@@ -210,8 +209,7 @@ def plan_by_program(view, orders, program):  # type: ignore[no-untyped-def]
         predict_ends(view, program.virtual)
     if program.has_users:
         _count_running(view, program.running)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
         describe(view, program, job)
         orders.jobs.tier[job] = evaluate(program)
     is_timed = program.is_timed and view.now.num_active[0] > 1

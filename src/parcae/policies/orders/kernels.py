@@ -14,6 +14,7 @@ import numpy as np
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
 from parcae.cluster.kernels.policies import begin_run, plan
 from parcae.cluster.kernels.tables import (
+    active_jobs,
     correction,
     remaining_ms,
     stages_of,
@@ -40,8 +41,6 @@ class PlanTables(NamedTuple):
     sigma: Any  # float64[num_profiles + 1], spread of the log of a recurring job's size
     # float64[num_sigmas, num_ages]: Gittins index of a size of median 1, by spread and age
     index: Any
-    tiers: Any  # float64[num_jobs], fixed tiers of jobs, in order of arrival
-    limits: Any  # int64[num_stages], fixed limits of stages, in order of arrival
     # float64[num_profiles + 1], deadline of a recurring job after its arrival; inf: it has none
     deadline_ms: Any
 
@@ -73,10 +72,9 @@ class OrderKind(IntEnum):
     PSBS = 7  # as FSP, but late jobs (complete in the virtual run only) share the cores
     LAS = 8  # least attained service first
     GITTINS = 9  # largest Gittins index first
-    GIVEN = 10  # fixed tiers and limits from the tables
-    EDF = 11  # earliest deadline first; jobs without a deadline last, as SRPT
-    EDF_LATE_LAST = 12  # as EDF, but a job that cannot meet its deadline counts as without one
-    POOLS_SPARK_JOBS = 13  # as POOLS; FIFO inside a pool is that of FIFO_SPARK_JOBS
+    EDF = 10  # earliest deadline first; jobs without a deadline last, as SRPT
+    EDF_LATE_LAST = 11  # as EDF, but a job that cannot meet its deadline counts as without one
+    POOLS_SPARK_JOBS = 12  # as POOLS; FIFO inside a pool is that of FIFO_SPARK_JOBS
 
 
 @deferred(NOTHING)
@@ -85,8 +83,7 @@ def _use_pools(view, orders, tables):  # type: ignore[no-untyped-def]
     for pool in range(tables.pools.shape[0]):
         orders.pools[pool] = tables.pools[pool]
     num_profiles = tables.pool_of.shape[0] - 1
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
         profile = view.jobs.profile[job]
         # The last row is for jobs that the profile does not know.
         orders.jobs.pool[job] = tables.pool_of[
@@ -94,21 +91,10 @@ def _use_pools(view, orders, tables):  # type: ignore[no-untyped-def]
         ]
 
 
-@deferred(NOTHING)
-def _copy_given_orders(view, orders, tables):  # type: ignore[no-untyped-def]
-    """Copy the fixed tiers of jobs and limits of stages into the orders."""
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        orders.jobs.tier[job] = tables.tiers[job]
-        for stage in stages_of(view, job):
-            orders.stages.limit[stage] = tables.limits[stage]
-
-
 @kernel
 def _order_by_submission(view, orders):  # type: ignore[no-untyped-def]
     """Order stages as Spark jobs that are numbered when they become runnable."""
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
         for stage in stages_of(view, job):
             if view.stages.frontier_rank[stage] >= 0:
                 orders.stages.tier[stage] = view.stages.frontier_rank[stage]
@@ -127,8 +113,7 @@ def _order_by_virtual_end(view, orders, virtual, late_jobs_share):  # type: igno
     """
     advance_virtual_run(view, virtual)
     predict_ends(view, virtual)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
         orders.jobs.tier[job] = virtual.jobs.end_ms[job]
         orders.jobs.weight[job] = 0.0
         if late_jobs_share and virtual.jobs.has_ended[job]:
@@ -162,8 +147,7 @@ def _order_by_attained(view, orders):  # type: ignore[no-untyped-def]
     Stoica, "Efficient coflow scheduling without prior knowledge" (SIGCOMM 2015).
     """
     soonest_ms = math.inf
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
         attained_ms = max(service_ms(view, job), view.now.guess_ms[0])
         # Where tasks take equally long, jobs are exactly at a bound, and rounding must not decide.
         tier = math.floor(math.log2(attained_ms / view.now.guess_ms[0]) + 1e-9)
@@ -222,8 +206,7 @@ def _order_by_deadline(view, orders, tables, virtual, late_last):  # type: ignor
     if late_last:
         # It keeps the critical paths of the jobs.
         advance_virtual_run(view, virtual)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
         left_ms = time_to_deadline(view, tables, job)
         is_late = late_last and left_ms < math.inf and _alone_ms(view, virtual, job) > left_ms
         if left_ms == math.inf or is_late:
@@ -259,22 +242,19 @@ def plan_by_formula(view, orders, formula):  # type: ignore[no-untyped-def]
     kind, tables, virtual = formula
     orders.wake_ms[0] = NOT_YET
     # FIFO needs nothing else. In a whole run other orders may have been in the same tables.
-    for position in range(view.now.num_active[0]):
-        orders.jobs.tier[view.active[position]] = 0.0
+    for job in active_jobs(view):
+        orders.jobs.tier[job] = 0.0
     if kind in (OrderKind.POOLS, OrderKind.POOLS_SPARK_JOBS):
         _use_pools(view, orders, tables)
     if kind in (OrderKind.FIFO_SPARK_JOBS, OrderKind.POOLS_SPARK_JOBS):
         _order_by_submission(view, orders)
-    elif kind == OrderKind.GIVEN:
-        _copy_given_orders(view, orders, tables)
     elif kind in (OrderKind.FSP, OrderKind.PSBS):
         _order_by_virtual_end(view, orders, virtual, kind == OrderKind.PSBS)
     elif kind == OrderKind.LAS:
         _order_by_attained(view, orders)
     elif kind in (OrderKind.EDF, OrderKind.EDF_LATE_LAST):
         _order_by_deadline(view, orders, tables, virtual, kind == OrderKind.EDF_LATE_LAST)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
         if kind == OrderKind.FAIR:
             orders.jobs.weight[job] = 1.0
         elif kind == OrderKind.SJF:

@@ -140,8 +140,6 @@ def plan_tables(
     pools: npt.NDArray[np.void] | None = None,
     sigma: Float64Array | None = None,
     index: Float64Array | None = None,
-    tiers: Float64Array | None = None,
-    limits: Int64Array | None = None,
     deadline_ms: Float64Array | None = None,
 ) -> PlanTables:
     """Return the tables of a policy by formula. Tables that are left out get one row of zeros.
@@ -151,8 +149,6 @@ def plan_tables(
         pools: POOL[num_pools].
         sigma: float64[num_profiles + 1], spread of the log of a recurring job's size.
         index: float64[num_sigmas, num_ages], Gittins index by spread and age.
-        tiers: float64[num_jobs], fixed tiers of jobs, in order of arrival.
-        limits: int64[num_stages], fixed limits of stages, in order of arrival.
         deadline_ms: float64[num_profiles + 1], deadline of every recurring job after its arrival;
             inf: it has none; last: other jobs.
     """
@@ -161,8 +157,6 @@ def plan_tables(
         (np.zeros(1, POOL) if pools is None else pools).view(np.recarray),
         np.zeros(1) if sigma is None else sigma,
         np.zeros((1, 1)) if index is None else index,
-        np.zeros(1) if tiers is None else tiers,
-        np.zeros(1, np.int64) if limits is None else limits,
         np.zeros(1) if deadline_ms is None else deadline_ms,
     )
 

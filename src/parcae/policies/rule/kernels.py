@@ -14,11 +14,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.policies import begin_run, plan
-from parcae.cluster.kernels.tables import (
-    correction,
-    finished_tasks,
-    stages_of,
-)
+from parcae.cluster.kernels.tables import active_jobs, correction, finished_tasks, stages_of
 from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, UNLIMITED, VirtualRun
 
@@ -254,8 +250,7 @@ def order_job(view, orders, rule, facts, job, error, tier):  # type: ignore[no-u
 def plan_by_rule(view, orders, rule):  # type: ignore[no-untyped-def]
     """Write the rule's orders."""
     error, log_jobs = begin_plan(view, orders, rule)
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
+    for job in active_jobs(view):
         facts = job_facts(view, rule, job)
         tier = tier_of(view, rule, facts, job, error, log_jobs)
         order_job(view, orders, rule, facts, job, error, tier)

@@ -12,11 +12,16 @@ import numpy as np
 
 from parcae.base.compiled.kernels import kernel
 from parcae.cluster.kernels.policies import begin_run
-from parcae.cluster.kernels.tables import begin_changes, remaining_ms
+from parcae.cluster.kernels.tables import active_jobs, begin_changes, remaining_ms
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET
 from parcae.simulation.future import NEVER_MS, Manager
 from parcae.simulation.kernels.cores_loop import find_next_other, resume_cores, start_cores
-from parcae.simulation.kernels.elastic import executors_needed, first_idle, remove_executor
+from parcae.simulation.kernels.elastic import (
+    cores_of,
+    executors_needed,
+    first_idle,
+    remove_executor,
+)
 from parcae.simulation.kernels.events import next_ms
 from parcae.simulation.kernels.faults import interrupt
 from parcae.simulation.kernels.playing import go_on, simulation_of
@@ -59,8 +64,8 @@ def look(state, future, view):  # type: ignore[no-untyped-def]
     view.asked[0] = asked
     view.needed[0] = executors_needed(state, future)
     work_ms = 0.0
-    for position in range(state.now.num_active[0]):
-        work_ms += remaining_ms(state, state.active[position])
+    for job in active_jobs(state):
+        work_ms += remaining_ms(state, job)
     # Running tasks are half done.
     for core in range(state.executors.shape[0]):
         if state.executors.stage[core] != NO_STAGE:
@@ -133,9 +138,8 @@ def kill(state, future):  # type: ignore[no-untyped-def]
     executor = _youngest(future)
     if executor < 0:
         return False
-    cores = future.elastic.executor_cores[0]
     begin_changes(state)
-    for core in range(executor * cores, (executor + 1) * cores):
+    for core in cores_of(future, executor):
         if state.executors.job[core] != NO_JOB:
             interrupt(state, future, core)
     remove_executor(state, future, executor)

@@ -18,6 +18,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.tables import (
+    active_jobs,
     add_cores,
     begin_changes,
     remove_cores,
@@ -40,6 +41,13 @@ def _account(future, clock_ms):  # type: ignore[no-untyped-def]
     held = (elastic.num_up[0] + elastic.num_starting[0]) * elastic.executor_cores[0]
     elastic.held_ms[0] += held * (clock_ms - elastic.held_until_ms[0])
     elastic.held_until_ms[0] = clock_ms
+
+
+@inlined
+def cores_of(future, executor):  # type: ignore[no-untyped-def]
+    """Return the rows of an executor's cores."""
+    cores = future.elastic.executor_cores[0]
+    return range(executor * cores, (executor + 1) * cores)
 
 
 @inlined
@@ -127,7 +135,7 @@ def _drop_leaving(state, future):  # type: ignore[no-untyped-def]
     for executor in range(executors.shape[0]):
         if not executors.is_leaving[executor]:
             continue
-        for core in range(executor * cores, (executor + 1) * cores):
+        for core in cores_of(future, executor):
             if state.executors.job[core] == NO_JOB and future.core_idle_ms[core] != NOT_YET:
                 future.core_idle_ms[core] = NOT_YET  # it has left
                 remove_cores(state, core, 1)
@@ -207,8 +215,7 @@ def is_all_done(state, future):  # type: ignore[no-untyped-def]
 def executors_needed(state, future):  # type: ignore[no-untyped-def]
     """How many executors can run all running and waiting tasks at once."""
     tasks = state.now.num_executors[0] - state.now.num_idle[0]
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         if state.jobs.num_schedulable[job] > 0:
             tasks += waiting_tasks(state, job)
     cores = future.elastic.executor_cores[0]
@@ -224,8 +231,7 @@ def _idle_until_ms(state, future, executor):  # type: ignore[no-untyped-def]
     ):
         return _NEVER
     idle_ms = np.int64(0)
-    cores = future.elastic.executor_cores[0]
-    for core in range(executor * cores, (executor + 1) * cores):
+    for core in cores_of(future, executor):
         if state.executors.job[core] != NO_JOB:
             return _NEVER
         idle_ms = max(idle_ms, future.core_idle_ms[core])

@@ -12,7 +12,7 @@ import numpy as np
 from parcae.base.compiled.kernels import INTEGER, deferred, inlined, kernel
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
 from parcae.cluster.kernels.executors import offer_pool, offer_to_newcomers
-from parcae.cluster.kernels.tables import account_time, stages_of
+from parcae.cluster.kernels.tables import account_time, active_jobs, stages_of
 from parcae.cluster.kernels.transitions import continue_stage, executor_arrived, stage_exhausted
 from parcae.cluster.state import NO_JOB, NO_STAGE, World
 from parcae.simulation.future import NEVER_MS, Status
@@ -238,8 +238,7 @@ def count_schedulable(state):  # type: ignore[no-untyped-def]
     """Count the stages that the policy may choose from; reads the state, writes nothing."""
     count = 0
     stages = state.stages
-    for position in range(state.now.num_active[0]):
-        job = state.active[position]
+    for job in active_jobs(state):
         for stage in stages_of(state, job):
             if (
                 stages.is_saturated[stage] == 0

@@ -18,12 +18,7 @@ from parcae.workloads.spark_log.application import (
     SqlRecord,
     StageRecord,
 )
-from parcae.workloads.spark_log.driver import (
-    FreeTime,
-    own_finish_ms,
-    replayed_ms,
-    slot_changes,
-)
+from parcae.workloads.spark_log.driver import FreeTime, own_finish_ms, replayed_ms, slot_changes
 from parcae.workloads.spark_log.durations import (
     PlacedTasks,
     StageSamples,
