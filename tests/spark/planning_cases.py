@@ -20,6 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from parcae.base.compiled.tables import allocate_tables
 from parcae.base.files import write_text
 from parcae.cluster.kernels import virtual as virtual_kernels
 from parcae.cluster.kernels.accounts import charge_orders, enter_account, move_clock
@@ -39,7 +40,7 @@ from parcae.cluster.state import (
 )
 from parcae.policies.formula.language import parse_formula
 from parcae.policies.formula.policy import FormulaPolicy
-from parcae.policies.network.kernels import OrderNetwork, allocate_order_workspace
+from parcae.policies.network.kernels import OrderNetwork, OrderWorkspace
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.policy_file import PolicyFile, content_of, export_policy
@@ -211,7 +212,7 @@ class Tables:
         theta = tuple(policy.parameters.values()) or (0.0,) * 21
         rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
         network = OrderNetwork(
-            np.array(policy.weights), rule, allocate_order_workspace(_MAX_QUERIES)
+            np.array(policy.weights), rule, allocate_tables(OrderWorkspace, jobs=_MAX_QUERIES)
         )
         self._planners: dict[str, Any] = {
             "srpt": OrderPolicy("srpt", OrderKind.SRPT, plan_tables()).tables_for(1, 1),

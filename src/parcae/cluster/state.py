@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parcae.base.compiled.tables import allocate_tables, integers, records
 from parcae.base.errors import ConfigError
 
 NO_JOB = -1
@@ -341,33 +342,33 @@ STAGE_SPEC = np.dtype(
 class ClusterState(NamedTuple):
     """The tables of one cluster (or, with one more leading axis, of many)."""
 
-    now: Any  # NOW[1]
-    jobs: Any  # JOB[num_jobs]
-    stages: Any  # STAGE[num_stages]
-    executors: Any  # EXECUTOR[num_executors]
-    sources: Any  # SOURCE[(num_jobs + 1 + num_stages) * num_classes]
-    commitments: Any  # COMMITMENT[2 * num_executors + 2]
-    commands: Any  # COMMAND[2 * num_executors + 2]
-    holds: Any  # HOLD[num_stages]
-    classes: Any  # EXECUTOR_CLASS[num_classes]
-    source_count: Any  # int64[num_classes], offered executors of each class not committed yet
-    active: Any  # int64[num_jobs], rows of the jobs in the system, in order of arrival
-    children: Any  # int64[num_edges], rows of child stages
+    now: Any = records(NOW, 1)
+    jobs: Any = records(JOB, "jobs")
+    stages: Any = records(STAGE, "stages")
+    executors: Any = records(EXECUTOR, "executors")
+    sources: Any = records(SOURCE, "sources")
+    commitments: Any = records(COMMITMENT, "commands")
+    commands: Any = records(COMMAND, "commands")
+    holds: Any = records(HOLD, "stages")
+    classes: Any = records(EXECUTOR_CLASS, "classes")
+    source_count: Any = integers("classes")  # offered executors of each class not committed yet
+    active: Any = integers("jobs")  # rows of the jobs in the system, in order of arrival
+    children: Any = integers("edges")  # rows of child stages
     # World of cores only (empty tables otherwise): the order in force, and the dispatcher's tables.
-    job_orders: Any  # JOB_ORDER[num_jobs]
-    stage_orders: Any  # STAGE_ORDER[num_stages]
-    pools: Any  # POOL[MAX_POOLS]
-    contenders: Any  # CONTENDER[num_jobs]
-    contest: Any  # int64[2 * num_leaves], a winner tree of job rows: contest[1] is served next
-    accounts: Any  # ACCOUNT[num_jobs]
+    job_orders: Any = records(JOB_ORDER, "orders")
+    stage_orders: Any = records(STAGE_ORDER, "stage_orders")
+    pools: Any = records(POOL, "pools")
+    contenders: Any = records(CONTENDER, "orders")
+    contest: Any = integers("contest")  # a winner tree of job rows: contest[1] is served next
+    accounts: Any = records(ACCOUNT, "orders")
 
 
 class VirtualRun(NamedTuple):
     """The tables of a virtual run of fair sharing (`parcae.cluster.kernels.virtual`)."""
 
-    now: Any  # VIRTUAL_NOW[1]
-    jobs: Any  # VIRTUAL_JOB[num_jobs]
-    stages: Any  # VIRTUAL_STAGE[num_stages]
+    now: Any = records(VIRTUAL_NOW, 1)
+    jobs: Any = records(VIRTUAL_JOB, "jobs")
+    stages: Any = records(VIRTUAL_STAGE, "stages")
 
 
 @dataclass(frozen=True)
@@ -387,10 +388,6 @@ class ExecutorClass:
                 f"an executor class needs at least one executor, cpu > 0 and memory >= 0, "
                 f"not {self}"
             )
-
-
-def _table(dtype: np.dtype[Any], *shape: int) -> Any:
-    return np.zeros(shape, dtype).view(np.recarray)
 
 
 def allocate(
@@ -424,27 +421,21 @@ def allocate(
     num_classes = len(classes)
     num_executors = sum(c.num_executors for c in classes)
     with_orders = int(world is World.CORES)
-    # The winner tree needs a power of two as number of leaves.
-    num_leaves = max(2, 1 << (num_jobs - 1).bit_length())
-    state = ClusterState(
-        now=_table(NOW, num_clusters, 1),
-        jobs=_table(JOB, num_clusters, num_jobs),
-        stages=_table(STAGE, num_clusters, num_stages),
-        executors=_table(EXECUTOR, num_clusters, num_executors),
-        sources=_table(SOURCE, num_clusters, (num_jobs + 1 + num_stages) * num_classes),
-        commitments=_table(COMMITMENT, num_clusters, 2 * num_executors + 2),
-        commands=_table(COMMAND, num_clusters, 2 * num_executors + 2),
-        holds=_table(HOLD, num_clusters, num_stages),
-        classes=_table(EXECUTOR_CLASS, num_clusters, num_classes),
-        source_count=np.zeros((num_clusters, num_classes), np.int64),
-        active=np.zeros((num_clusters, num_jobs), np.int64),
-        children=np.zeros((num_clusters, num_edges), np.int64),
-        job_orders=_table(JOB_ORDER, num_clusters, with_orders * num_jobs),
-        stage_orders=_table(STAGE_ORDER, num_clusters, with_orders * num_stages),
-        pools=_table(POOL, num_clusters, with_orders * MAX_POOLS),
-        contenders=_table(CONTENDER, num_clusters, with_orders * num_jobs),
-        contest=np.zeros((num_clusters, with_orders * 2 * num_leaves), np.int64),
-        accounts=_table(ACCOUNT, num_clusters, with_orders * num_jobs),
+    state = allocate_tables(
+        ClusterState,
+        num_clusters,
+        jobs=num_jobs,
+        stages=num_stages,
+        edges=num_edges,
+        executors=num_executors,
+        classes=num_classes,
+        sources=(num_jobs + 1 + num_stages) * num_classes,
+        commands=2 * num_executors + 2,
+        orders=with_orders * num_jobs,
+        stage_orders=with_orders * num_stages,
+        pools=with_orders * MAX_POOLS,
+        # The winner tree needs a power of two as number of leaves.
+        contest=with_orders * 2 * max(2, 1 << (num_jobs - 1).bit_length()),
     )
     state.now.world[:] = world
     for row, executor_class in enumerate(classes):
@@ -456,11 +447,7 @@ def allocate(
 
 def allocate_virtual(num_jobs: int, num_stages: int) -> VirtualRun:
     """Allocate the tables of a virtual run with the given numbers of jobs and stages."""
-    return VirtualRun(
-        _table(VIRTUAL_NOW, 1),
-        _table(VIRTUAL_JOB, num_jobs),
-        _table(VIRTUAL_STAGE, num_stages),
-    )
+    return allocate_tables(VirtualRun, jobs=num_jobs, stages=num_stages)
 
 
 def select(state: ClusterState, cluster: int) -> ClusterState:

@@ -109,10 +109,15 @@ def parse_faults(text: str) -> Faults | None:
     try:
         return Faults.model_validate(_fields(text))
     except ValidationError as error:
-        first = error.errors()[0]
-        names = {field: key for key, field in KEYS.items()}
-        name = names.get(str(first["loc"][0]), str(first["loc"][0]))
-        raise ConfigError(f"--faults {text}: {name}: {first['msg']}; {_HELP}") from None
+        key, first = _first_problem(error)
+        raise ConfigError(f"--faults {text}: {key}: {first['msg']}; {_HELP}") from None
+
+
+def _first_problem(error: ValidationError) -> tuple[str, Any]:
+    """The key of the first field that is wrong, and what pydantic says of it."""
+    first = error.errors()[0]
+    field = str(first["loc"][0])
+    return next((key for key, name in KEYS.items() if name == field), field), first
 
 
 def _fields(text: str) -> dict[str, Any]:
@@ -164,9 +169,7 @@ def _check_range(resolved: Faults, workload: Workload) -> None:
     try:
         Faults.model_validate(dict(resolved))
     except ValidationError as error:
-        first = error.errors()[0]
-        keys = {field: key for key, field in KEYS.items()}
-        key = keys[str(first["loc"][0])]
+        key, first = _first_problem(error)
         raise WorkloadError(
             f"--faults log: the logs of workload {workload.name!r} have {key}={first['input']:g}: "
             f"{first['msg']}; give another value, as in --faults log,{key}=1"
@@ -217,19 +220,9 @@ def check_losses(
 def put_faults(faults: Faults, future: Future) -> None:
     """Write the settings into the tables of one simulator; `from_log` must be resolved."""
     table = future.faults
-    table.failure_rate[0] = faults.failure_rate
-    table.max_failures[0] = faults.max_failures
-    table.lost_per_hour[0] = faults.lost_per_hour
-    table.executor_cores[0] = faults.executor_cores
+    for name in type(faults).model_fields.keys() & set(table.dtype.names):
+        table[name][0] = getattr(faults, name)
     table.restart_ms[0] = ms_from_s(faults.restart_s)
-    table.redraws[0] = faults.redraws
-    table.straggler_share[0] = faults.straggler_share
-    table.straggler_factor[0] = faults.straggler_factor
-    table.speculates[0] = faults.speculation
-    table.multiplier[0] = faults.speculation_multiplier
-    table.quantile[0] = faults.speculation_quantile
-    table.check_ms[0] = faults.speculation_interval_ms
-    table.least_ms[0] = faults.speculation_least_ms
 
 
 def read_counts(future: Future, clock_ms: int) -> FaultCounts | None:

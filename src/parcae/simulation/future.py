@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parcae.base.compiled.tables import FieldSpec, allocate_tables, doubles, integers, records
 from parcae.cluster.state import World
 from parcae.cluster.trace import DECISION_RECORD, TASK_RECORD
 
 #: A time that never comes.
-NEVER_MS = np.iinfo(np.int64).max
+NEVER_MS = np.int64(np.iinfo(np.int64).max)
 #: Bits of the relative time in an event key: 24.8 days in ms. Keys are rebased before overflow.
 TIME_BITS = 31
 
@@ -93,7 +94,8 @@ SESSION_JOB = np.dtype(
     ],
     align=True,
 )
-#: What goes wrong in the world of cores: parameters, times of the next events, and counts.
+#: What goes wrong in the world of cores: parameters (called as in `Faults`), times of the next
+#: events, and counts.
 FAULTS = np.dtype(
     [
         ("failure_rate", "f8"),  # probability that an attempt of a task fails
@@ -105,11 +107,14 @@ FAULTS = np.dtype(
         ("redraws", "i8"),  # every attempt of a task samples its duration anew
         ("straggler_share", "f8"),  # probability that an attempt is a straggler
         ("straggler_factor", "f8"),  # factor on the duration of a straggler
-        ("speculates", "i8"),  # tasks that run long get a copy, by the next four rules
-        ("multiplier", "f8"),  # a task runs long if it takes this many medians of its stage
-        ("quantile", "f8"),  # share of a stage's tasks that have to finish first
-        ("check_ms", "i8"),  # every so often tasks are checked
-        ("least_ms", "i8"),  # no task that runs for a shorter time runs long
+        ("speculation", "i8"),  # tasks that run long get a copy, by the next four rules
+        (
+            "speculation_multiplier",
+            "f8",
+        ),  # a task runs long if it takes this many medians of its stage
+        ("speculation_quantile", "f8"),  # share of a stage's tasks that have to finish first
+        ("speculation_interval_ms", "i8"),  # every so often tasks are checked
+        ("speculation_least_ms", "i8"),  # no task that runs for a shorter time runs long
         ("next_change_ms", "i8"),  # next loss or return of an executor
         ("next_check_ms", "i8"),  # next check that may find a task that runs long
         ("num_task_rows", "i8"),  # rows of `fault_tasks` in use
@@ -216,40 +221,45 @@ ELASTIC_EXECUTOR = np.dtype(
 class Future(NamedTuple):
     """Pending events and future draws of one simulator (with a leading axis: of many)."""
 
-    events: Any  # EVENTS[1]
-    # int64[2 * num_leaves], a winner tree: keys[1] is the key of the next event,
+    events: Any = records(EVENTS, 1)
+    # A winner tree: keys[1] is the key of the next event,
     # keys[num_leaves + executor] is the key of that executor's pending event.
-    keys: Any
-    job_profile: Any  # int64[num_jobs], index in the workload of the job that arrives
-    arrival_ms: Any  # int64[num_jobs]
-    # float64[num_jobs], duration that the scheduler sees / profiled duration; 0: it sees none.
-    knowledge: Any
-    stage_profile: Any  # int64[num_stages], row in the workload's tables
-    stage_bits: Any  # uint64[num_stages], hash input for the random bits of a stage's tasks
-    tasks: Any  # TASK_RECORD[num_tasks], or empty if tasks are not recorded
-    decisions: Any  # DECISION_RECORD[capacity], or empty if decisions are not recorded
-    # float64[num_stages], real duration / profiled duration; stages in order of arrival.
-    run_factor: Any
-    followups: Any  # int64[capacity], a ring of Followup + 4 * row; empty in the world of executors
+    keys: Any = integers("keys")
+    job_profile: Any = integers("jobs")  # index in the workload of the job that arrives
+    arrival_ms: Any = integers("jobs")
+    # Duration that the scheduler sees / profiled duration; 0: it sees none.
+    knowledge: Any = doubles("jobs", fill=1)
+    stage_profile: Any = integers("stages")  # row in the workload's tables
+    # Hash input for the random bits of a stage's tasks.
+    stage_bits: Any = FieldSpec("u8", ("stages",))
+    tasks: Any = records(TASK_RECORD, "recorded_tasks")  # empty if tasks are not recorded
+    # Empty if decisions are not recorded.
+    decisions: Any = records(DECISION_RECORD, "recorded_decisions")
+    # Real duration / profiled duration; stages in order of arrival.
+    run_factor: Any = doubles("stages", fill=1)
+    # A ring of Followup + 4 * row; empty in the world of executors.
+    followups: Any = integers("followups")
     # What goes wrong (world of cores); all four are empty if nothing does.
-    faults: Any  # FAULTS[1]
-    fault_cores: Any  # CORE_FAULTS[num_executors]
-    fault_stages: Any  # STAGE_FAULTS[num_stages]
-    fault_tasks: Any  # TASK_FAULTS[num_tasks], every stage's tasks one after another
+    faults: Any = records(FAULTS, "faults")
+    fault_cores: Any = records(CORE_FAULTS, "fault_cores")
+    fault_stages: Any = records(STAGE_FAULTS, "fault_stages")
+    fault_tasks: Any = records(TASK_FAULTS, "fault_tasks")  # every stage's tasks one after another
     # Elastic clusters only; otherwise these tables are empty.
-    elastic: Any  # ELASTIC[1]
-    elastic_executors: Any  # ELASTIC_EXECUTOR[num_executors]
-    core_idle_ms: Any  # int64[num_cores], when the core last became idle
-    slots: Any  # SLOT_CHANGE[num_changes], of recorded cores; empty where the manager decides
+    elastic: Any = records(ELASTIC, 0)
+    elastic_executors: Any = records(ELASTIC_EXECUTOR, 0)
+    core_idle_ms: Any = integers(0)  # when the core last became idle
+    slots: Any = records(SLOT_CHANGE, 0)  # of recorded cores; empty where the manager decides
     # Workloads with driver time in the world of cores; otherwise both are empty.
-    timers: Any  # TIMER[num_stages + num_jobs]
-    driver_row: Any  # int64[num_jobs], first row of the job's run in the workload's `driver`
+    timers: Any = records(TIMER, "timers")
+    # First row of the job's run in the workload's `driver`.
+    driver_row: Any = integers("driver_rows")
     # With sessions, jobs get their rows as they arrive: `job_profile`, `arrival_ms` and `knowledge`
     # have the jobs that arrived, then those that are expected, by time; the rest is NEVER_MS.
     # Without sessions these three tables are empty.
-    sessions: Any  # SESSION_JOB[num_jobs], jobs by their place in the sequence
-    session_factors: Any  # float64[num_stages], `run_factor` in the order of the sequence
-    sequence_row: Any  # int64[num_jobs], place in the sequence of the job in each row
+    sessions: Any = records(SESSION_JOB, "sessions")  # jobs by their place in the sequence
+    # `run_factor` in the order of the sequence.
+    session_factors: Any = doubles("session_stages", fill=1)
+    sequence_row: Any = integers("sessions")  # place in the sequence of the job in each row
 
 
 def num_leaves(num_executors: int) -> int:
@@ -291,31 +301,23 @@ def allocate_future(
     # after a stopped attempt and one that failed on the same core.
     num_followups = num_stages + 3 * num_executors + 1 if world is World.CORES else 0
     has_faults = int(num_fault_tasks > 0)
-    future = Future(
-        np.zeros((num_simulators, 1), EVENTS).view(np.recarray),
-        np.zeros((num_simulators, 2 * leaves), np.int64),
-        np.zeros((num_simulators, num_jobs), np.int64),
-        np.zeros((num_simulators, num_jobs), np.int64),
-        np.ones((num_simulators, num_jobs), np.float64),
-        np.zeros((num_simulators, num_stages), np.int64),
-        np.zeros((num_simulators, num_stages), np.uint64),
-        np.zeros((num_simulators, num_recorded_tasks), TASK_RECORD).view(np.recarray),
-        np.zeros((num_simulators, num_recorded_decisions), DECISION_RECORD).view(np.recarray),
-        np.ones((num_simulators, num_stages), np.float64),
-        np.zeros((num_simulators, num_followups), np.int64),
-        np.zeros((num_simulators, has_faults), FAULTS).view(np.recarray),
-        np.zeros((num_simulators, has_faults * num_executors), CORE_FAULTS).view(np.recarray),
-        np.zeros((num_simulators, has_faults * num_stages), STAGE_FAULTS).view(np.recarray),
-        np.zeros((num_simulators, num_fault_tasks), TASK_FAULTS).view(np.recarray),
-        np.zeros((num_simulators, 0), ELASTIC).view(np.recarray),
-        np.zeros((num_simulators, 0), ELASTIC_EXECUTOR).view(np.recarray),
-        np.zeros((num_simulators, 0), np.int64),
-        np.zeros((num_simulators, 0), SLOT_CHANGE).view(np.recarray),
-        np.zeros((num_simulators, has_driver * (num_stages + num_jobs)), TIMER).view(np.recarray),
-        np.zeros((num_simulators, has_driver * num_jobs), np.int64),
-        np.zeros((num_simulators, has_sessions * num_jobs), SESSION_JOB).view(np.recarray),
-        np.ones((num_simulators, has_sessions * num_stages), np.float64),
-        np.zeros((num_simulators, has_sessions * num_jobs), np.int64),
+    future = allocate_tables(
+        Future,
+        num_simulators,
+        keys=2 * leaves,
+        jobs=num_jobs,
+        stages=num_stages,
+        recorded_tasks=num_recorded_tasks,
+        recorded_decisions=num_recorded_decisions,
+        followups=num_followups,
+        faults=has_faults,
+        fault_cores=has_faults * num_executors,
+        fault_stages=has_faults * num_stages,
+        fault_tasks=num_fault_tasks,
+        timers=has_driver * (num_stages + num_jobs),
+        driver_rows=has_driver * num_jobs,
+        sessions=has_sessions * num_jobs,
+        session_stages=has_sessions * num_stages,
     )
     future.events.num_leaves[:] = leaves
     future.events.slot_bits[:] = leaves.bit_length() - 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from parcae.base.compiled.tables import allocate_tables
 from parcae.decima.corrector.kernels import FEATURE_VERSION, CorrectorRecord, initial_weights
 from parcae.decima.corrector.network import CorrectorDecisions, CorrectorModule
 from parcae.decima.corrector.policy import CorrectorPolicy, allocate_workspace
@@ -14,7 +15,6 @@ from parcae.decima.rule import Parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.layout import allocate
 from parcae.policies.networks.training import JobData
 
 #: Job rows that a record has room for, per decision. Where a scenario has fewer jobs, all fit.
@@ -68,14 +68,14 @@ class CorrectorFamily:
         """The policy with these weights."""
         return CorrectorPolicy("corrector", weights, tuple(self.parameters), self.curves)
 
-    def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
+    def allocate_tables(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
         num_jobs = self.scenario.num_jobs
         levels = len(self.curves.levels)
         works = allocate_workspace(num_simulators, num_jobs, levels)
         # The record also holds the state in which a rollout ends.
         rows = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
-        records = allocate(
+        records = allocate_tables(
             CorrectorRecord, num_simulators, decisions=capacity + 1, rows=rows, levels=levels
         )
         return works, records

@@ -14,6 +14,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.base.compiled.products import add_product, copy_numbers, rectify
+from parcae.base.compiled.tables import doubles, flags, floats, integers
 from parcae.cluster.kernels.policies import decide
 from parcae.cluster.kernels.tables import demand, is_runnable, may_idle, num_held, pool_row
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
@@ -41,11 +42,7 @@ from parcae.policies.networks.layout import (
     critic_shapes,
     deep_set,
     deep_set_shapes,
-    doubles,
-    flags,
-    floats,
     glorot,
-    integers,
     offsets_of,
 )
 

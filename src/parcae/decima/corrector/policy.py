@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from parcae.base.compiled.kernels import row_of
+from parcae.base.compiled.tables import allocate_tables
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE
 from parcae.decima.corrector.kernels import SHAPES, Corrector, CorrectorNetwork, CorrectorWorkspace
@@ -15,12 +16,12 @@ from parcae.decima.rule import Rule
 from parcae.decima.solo_curves import SoloCurves
 from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
-from parcae.policies.networks.layout import Weights, allocate, flat
+from parcae.policies.networks.layout import Weights, flat
 
 
 def allocate_workspace(count: int, num_jobs: int, num_levels: int) -> CorrectorWorkspace:
     """Return the workspaces of many simulators, which are the leading axis."""
-    return allocate(
+    return allocate_tables(
         CorrectorWorkspace, count, jobs=num_jobs, choices=num_jobs + 1, levels=num_levels
     )
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import ConfigError
 from parcae.decima.graph.kernels.recording import GraphRecord
 from parcae.decima.graph.kernels.training_data import Edges
@@ -30,7 +31,7 @@ from parcae.decima.graph.policy import (
 from parcae.decima.learning.family import Rollout
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
-from parcae.policies.networks.layout import allocate, joined
+from parcae.policies.networks.layout import joined
 from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import Workload
 
@@ -158,7 +159,7 @@ class DecimaFamily:
             "decima", weights, self.decima, executors, self._magnitudes, self._curves
         )
 
-    def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
+    def allocate_tables(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
         num_jobs = self.scenario.num_jobs
         workload = self.scenario.workload
@@ -173,7 +174,7 @@ class DecimaFamily:
         works = allocate_workspace(
             num_simulators, num_jobs, num_jobs * max(stages), classes, levels, settings
         )
-        records = allocate(
+        records = allocate_tables(
             GraphRecord,
             num_simulators,
             decisions=capacity + 1,

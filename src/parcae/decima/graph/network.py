@@ -10,11 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from parcae.base.compiled.tables import empty_tables
 from parcae.decima.graph.kernels.training import judge
 from parcae.decima.graph.kernels.training_data import DIFFERENTIATE, EMBED, JUDGE, Loss, Results
 from parcae.decima.graph.layout import EMBEDDING, SLOPE, DecimaSettings, shapes
 from parcae.decima.graph.passes import Batch, BufferRoom, TrainingTables
-from parcae.policies.networks.layout import Weights, empty_tables, flat, places, require_shapes
+from parcae.policies.networks.layout import Weights, flat, places, require_shapes
 from parcae.policies.networks.training import Judged, NamedNetwork, Surrogate
 
 FloatArray = npt.NDArray[np.float32]

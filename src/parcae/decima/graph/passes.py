@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.compiled.tables import empty_tables
 from parcae.decima.graph.kernels.recording import GraphRecord
 from parcae.decima.graph.kernels.training_data import Edges, Head, Passes, TransformPass
 from parcae.decima.graph.layout import (
@@ -18,7 +19,7 @@ from parcae.decima.graph.layout import (
     Transform,
     shapes,
 )
-from parcae.policies.networks.layout import empty_tables, places
+from parcae.policies.networks.layout import places
 
 FloatArray = npt.NDArray[np.float32]
 

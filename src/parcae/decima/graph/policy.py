@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.compiled.kernels import row_of
+from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import ConfigError
 from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.state import ANY_CLASS
@@ -35,7 +36,7 @@ from parcae.decima.graph.layout import (
 from parcae.decima.solo_curves import SoloCurves, solo_curves
 from parcae.policies.compiled import CompiledDecider
 from parcae.policies.networks.kernels import ranked_choices
-from parcae.policies.networks.layout import Weights, allocate, flat
+from parcae.policies.networks.layout import Weights, flat
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.workload import Workload
 
@@ -99,7 +100,7 @@ def allocate_workspace(
     # Where scores have further inputs, the number of offered executors is no feature of a stage.
     versions = 1 if settings.num_direct > 0 else VERSIONS
     lengths = settings.idle_lengths + 1
-    return allocate(
+    return allocate_tables(
         GraphWorkspace,
         count,
         jobs=num_jobs,

@@ -10,6 +10,7 @@ import numpy as np
 
 from parcae.base.arrays import Float64Array
 from parcae.base.compiled.kernels import inlined, kernel, sort_rows
+from parcae.base.compiled.tables import doubles, integers
 from parcae.cluster.kernels.policies import begin_run, plan, with_weights
 from parcae.policies.networks.layout import glorot, offsets_of
 from parcae.policies.rule.kernels import (
@@ -80,13 +81,13 @@ NUM_ORDER_WEIGHTS = sum(int(np.prod(shape)) for shape in SHAPES.values())
 class OrderWorkspace(NamedTuple):
     """Intermediate results of one plan. Row i belongs to the i-th job in the system."""
 
-    features: Any  # float64[num_jobs, NUM_ORDER_FEATURES]
-    hidden: Any  # float64[num_jobs, HIDDEN]
-    tier: Any  # float64[num_jobs], the rule's
-    left_ms: Any  # float64[num_jobs], remaining work
-    by_tier: Any  # int64[num_jobs], positions of the jobs, sorted by tier
-    context: Any  # float64[HIDDEN], the mean of `hidden` over the jobs
-    base: Any  # float64[HIDDEN], bias and context's part of the second layer, equal for all jobs
+    features: Any = doubles("jobs", NUM_ORDER_FEATURES)
+    hidden: Any = doubles("jobs", HIDDEN)
+    tier: Any = doubles("jobs")  # the rule's
+    left_ms: Any = doubles("jobs")  # remaining work
+    by_tier: Any = integers("jobs")  # positions of the jobs, sorted by tier
+    context: Any = doubles(HIDDEN)  # the mean of `hidden` over the jobs
+    base: Any = doubles(HIDDEN)  # bias and context's part of the second layer, equal for all jobs
 
 
 class OrderNetwork(NamedTuple):
@@ -95,19 +96,6 @@ class OrderNetwork(NamedTuple):
     weights: Any  # float64[NUM_ORDER_WEIGHTS]
     rule: OrderRule
     work: OrderWorkspace
-
-
-def allocate_order_workspace(num_jobs: int) -> OrderWorkspace:
-    """Return a workspace for plans with at most `num_jobs` jobs in the system."""
-    return OrderWorkspace(
-        features=np.zeros((num_jobs, NUM_ORDER_FEATURES)),
-        hidden=np.zeros((num_jobs, HIDDEN)),
-        tier=np.zeros(num_jobs),
-        left_ms=np.zeros(num_jobs),
-        by_tier=np.zeros(num_jobs, np.int64),
-        context=np.zeros(HIDDEN),
-        base=np.zeros(HIDDEN),
-    )
 
 
 def initial_weights(seed: int) -> Float64Array:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.arrays import Float64Array
+from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.compiled import CompiledPlanner
@@ -16,7 +17,7 @@ from parcae.policies.network.kernels import (
     KIND,
     NUM_ORDER_WEIGHTS,
     OrderNetwork,
-    allocate_order_workspace,
+    OrderWorkspace,
 )
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.policies.rule.policy import order_rule
@@ -39,7 +40,7 @@ def order_network(
             f"the network of the world of cores has {NUM_ORDER_WEIGHTS} weights, not {values.size}"
         )
     rule = order_rule(theta, mean_work_ms, num_jobs, num_stages)
-    return OrderNetwork(values, rule, allocate_order_workspace(num_jobs))
+    return OrderNetwork(values, rule, allocate_tables(OrderWorkspace, jobs=num_jobs))
 
 
 def play_rows(weights: Float64Array, theta: npt.ArrayLike, mean_work_ms: float) -> PlayMany:

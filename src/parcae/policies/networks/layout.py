@@ -4,68 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parcae.base.arrays import Float32Array
+from parcae.base.compiled.tables import FieldSpec, Tables, specs_of
 from parcae.base.errors import FormatError
-
-Tables = TypeVar("Tables", bound=tuple[Any, ...])
-
-
-class FieldSpec(NamedTuple):
-    """An array: the type of its numbers, its axes, each a size or a name for one, and its start."""
-
-    dtype: npt.DTypeLike
-    axes: tuple[int | str, ...]
-    fill: int = 0
-    #: The list whose rows the numbers are, if any: they move when lists are joined.
-    into: str = ""
-
-
-def floats(*axes: int | str) -> Any:
-    """A table of float32."""
-    return FieldSpec("f4", axes)
-
-
-def doubles(*axes: int | str) -> Any:
-    """A table of float64."""
-    return FieldSpec("f8", axes)
-
-
-def integers(*axes: int | str, fill: int = 0, into: str = "") -> Any:
-    """A table of int64."""
-    return FieldSpec("i8", axes, fill, into)
-
-
-def flags(*axes: int | str) -> Any:
-    """A table of booleans."""
-    return FieldSpec("?", axes)
-
-
-def _tables_of(kind: Any) -> dict[str, FieldSpec]:
-    declared: dict[str, FieldSpec] = kind._field_defaults
-    return declared
-
-
-def empty_tables(kind: Any, *leading: int, **sizes: int) -> dict[str, Any]:
-    """Return empty tables by field, with further leading axes. `sizes` are those of named axes."""
-    arrays = {}
-    for name, table in _tables_of(kind).items():
-        shape = [sizes[axis] if isinstance(axis, str) else axis for axis in table.axes]
-        # Zeros cost no memory until they are written.
-        made = np.zeros((*leading, *shape), table.dtype)
-        # Fields of records are read like columns.
-        arrays[name] = made.view(np.recarray) if made.dtype.names else made
-        if table.fill:
-            arrays[name][:] = table.fill
-    return arrays
-
-
-def allocate(kind: type[Tables], count: int, **sizes: int) -> Tables:
-    """Return empty tables for each of many runs (the leading axis); see `empty_tables`."""
-    return kind(**empty_tables(kind, count, **sizes))
 
 
 def _in_use(record: Any, table: FieldSpec, of_decisions: slice) -> slice:
@@ -79,7 +24,7 @@ def _in_use(record: Any, table: FieldSpec, of_decisions: slice) -> slice:
 def trimmed(record: Any) -> Any:
     """Return a copy of a record without its unused rows; the final state has a row, too."""
     decisions = slice(int(record.count[0]) + 1)
-    tables = _tables_of(type(record)).values()
+    tables = specs_of(type(record)).values()
     return type(record)(
         *(
             np.array(array[_in_use(record, table, decisions)])
@@ -91,7 +36,7 @@ def trimmed(record: Any) -> Any:
 def joined(records: Sequence[Tables], spans: Sequence[tuple[int, int]]) -> Tables:
     """Return the decisions first .. last - 1 of each record as one record, and all other rows."""
     columns = []
-    for at, table in enumerate(_tables_of(type(records[0])).values()):
+    for at, table in enumerate(specs_of(type(records[0])).values()):
         pieces = [
             record[at][_in_use(record, table, slice(*span))]
             for record, span in zip(records, spans, strict=True)

@@ -8,8 +8,6 @@ runs for a moment, then the manager looks at all of them and grants, takes and k
 
 from __future__ import annotations
 
-import numpy as np
-
 from parcae.base.compiled.kernels import kernel
 from parcae.cluster.kernels.policies import begin_run
 from parcae.cluster.kernels.tables import active_jobs, begin_changes, remaining_ms
@@ -26,7 +24,6 @@ from parcae.simulation.kernels.events import next_ms
 from parcae.simulation.kernels.faults import interrupt
 from parcae.simulation.kernels.playing import go_on, simulation_of
 
-_NEVER = np.int64(NEVER_MS)
 _TELLS = int(Manager.TELLS)
 
 
@@ -58,8 +55,8 @@ def look(state, future, view):  # type: ignore[no-untyped-def]
     asked = 0
     for executor in range(executors.shape[0]):
         ready_ms = executors.ready_ms[executor]
-        granted += ready_ms != NOT_YET and ready_ms != _NEVER
-        asked += ready_ms == _NEVER
+        granted += ready_ms != NOT_YET and ready_ms != NEVER_MS
+        asked += ready_ms == NEVER_MS
     view.starting[0] = granted
     view.asked[0] = asked
     view.needed[0] = executors_needed(state, future)
@@ -71,7 +68,7 @@ def look(state, future, view):  # type: ignore[no-untyped-def]
         if state.executors.stage[core] != NO_STAGE:
             work_ms += 0.5 * state.stages.task_ms[state.executors.stage[core]]
     view.work_ms[0] = work_ms
-    future.events.end_ms[0] = _NEVER
+    future.events.end_ms[0] = NEVER_MS
     find_next_other(state, future)
     view.next_ms[0] = min(next_ms(future), future.events.next_other_ms[0])
 
@@ -86,7 +83,7 @@ def grant(future, ready_ms):  # type: ignore[no-untyped-def]
     tells = elastic.manager[0] == _TELLS
     for executor in range(executors.shape[0]):
         is_free = not executors.is_up[executor] and executors.ready_ms[executor] == NOT_YET
-        if (tells and is_free) or (not tells and executors.ready_ms[executor] == _NEVER):
+        if (tells and is_free) or (not tells and executors.ready_ms[executor] == NEVER_MS):
             elastic.num_starting[0] += tells
             executors.ready_ms[executor] = ready_ms
             elastic.next_ms[0] = min(elastic.next_ms[0], ready_ms)

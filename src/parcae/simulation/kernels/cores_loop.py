@@ -13,8 +13,6 @@ Every public kernel takes the same three tables and writes the first two:
 
 from __future__ import annotations
 
-import numpy as np
-
 from parcae.base.compiled.kernels import INTEGER, deferred, inlined, kernel
 from parcae.cluster.kernels.accounts import move_clock
 from parcae.cluster.kernels.cores import (
@@ -76,7 +74,6 @@ from parcae.simulation.kernels.faults import (
     start_attempts,
 )
 
-_NEVER = np.int64(NEVER_MS)
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _COMPLETE = int(Status.COMPLETE)
 _ENDED = int(Status.ENDED)
@@ -265,7 +262,7 @@ def _carry_out(state, future, tables, has_faults):  # type: ignore[no-untyped-de
 @inlined
 def _is_over(state, future, has_faults, is_elastic):  # type: ignore[no-untyped-def]
     """Whether no event is left but those that go on for ever."""
-    if future.events.next_other_ms[0] == _NEVER or (is_elastic and is_all_done(state, future)):
+    if future.events.next_other_ms[0] == NEVER_MS or (is_elastic and is_all_done(state, future)):
         return True
     return has_faults and not is_elastic and only_faults_left(state, future)
 
@@ -309,12 +306,12 @@ def _advance(state, future, tables, has_faults, is_elastic):  # type: ignore[no-
             # Limits leave cores idle and a stage has just started its last task: plan at once.
             continue
         time_ms = next_ms(future)
-        followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
+        followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else NEVER_MS
         if events.next_other_ms[0] <= min(time_ms, followup_ms):
             if _is_over(state, future, has_faults, is_elastic):
                 return _COMPLETE
             if not _fire_other(state, future, tables, has_faults, is_elastic):
-                is_over = time_ms == _NEVER and now.num_active[0] == 0
+                is_over = time_ms == NEVER_MS and now.num_active[0] == 0
                 return (
                     _COMPLETE
                     if is_over and events.next_arrival[0] == future.arrival_ms.shape[0]

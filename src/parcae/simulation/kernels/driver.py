@@ -11,8 +11,6 @@ has the driver as one more parent until its tasks may be launched.
 
 from __future__ import annotations
 
-import numpy as np
-
 from parcae.base.compiled.kernels import NOTHING, deferred, inlined, kernel
 from parcae.cluster.kernels.cores import complete_job, reveal_stage
 from parcae.cluster.kernels.tables import edges_of, stages_of
@@ -23,7 +21,6 @@ _SUBMIT = int(Timer.SUBMIT)
 _LAUNCH = int(Timer.LAUNCH)
 _RESULT = int(Timer.RESULT)
 _KINDS = len(Timer)
-_NEVER = np.int64(NEVER_MS)
 
 
 @inlined
@@ -130,7 +127,7 @@ def _submit(state, future, tables, stage):  # type: ignore[no-untyped-def]
     cores.
     """
     has_no_core = state.now.num_executors[0] == 0 and future.slots.shape[0] > 0
-    if has_no_core and future.elastic.next_ms[0] < _NEVER:
+    if has_no_core and future.elastic.next_ms[0] < NEVER_MS:
         delay_ms = future.elastic.next_ms[0] - state.now.clock_ms[0]
         _set_timer(state, future, delay_ms, stage * _KINDS + _SUBMIT)
         return

@@ -27,7 +27,6 @@ from parcae.cluster.kernels.tables import (
 from parcae.cluster.state import NO_JOB, NOT_YET
 from parcae.simulation.future import NEVER_MS, Manager
 
-_NEVER = np.int64(NEVER_MS)
 _NOBODY = int(Manager.NONE)
 _TELLS = int(Manager.TELLS)
 #: Spark checks ten times a second, at whole multiples of this time.
@@ -89,11 +88,11 @@ def begin_elastic(state, future):  # type: ignore[no-untyped-def]
     elastic.held_until_ms[0] = 0
     elastic.next_change[0] = 0
     if follows_record(future):
-        elastic.next_check_ms[0] = _NEVER
+        elastic.next_check_ms[0] = NEVER_MS
         _change_cores(state, future)
         return
     if elastic.manager[0] == _TELLS:
-        elastic.next_check_ms[0] = _NEVER
+        elastic.next_check_ms[0] = NEVER_MS
     else:
         elastic.next_check_ms[0] = _next_check_ms(state, future)
     _find_next(state, future)
@@ -158,7 +157,7 @@ def _change_cores(state, future):  # type: ignore[no-untyped-def]
         elastic.target[0] += slots.change[row]
         row += 1
     elastic.next_change[0] = row
-    elastic.next_ms[0] = slots.time_ms[row] if row < slots.shape[0] else _NEVER
+    elastic.next_ms[0] = slots.time_ms[row] if row < slots.shape[0] else NEVER_MS
     for core in range(future.elastic_executors.shape[0]):
         if elastic.num_up[0] < elastic.target[0] and not future.elastic_executors.is_up[core]:
             _account(future, clock_ms)
@@ -229,11 +228,11 @@ def _idle_until_ms(state, future, executor):  # type: ignore[no-untyped-def]
         not future.elastic_executors.is_up[executor]
         or future.elastic_executors.is_leaving[executor]
     ):
-        return _NEVER
+        return NEVER_MS
     idle_ms = np.int64(0)
     for core in cores_of(future, executor):
         if state.executors.job[core] != NO_JOB:
-            return _NEVER
+            return NEVER_MS
         idle_ms = max(idle_ms, future.core_idle_ms[core])
     return idle_ms + future.elastic.idle_ms[0]
 
@@ -241,7 +240,7 @@ def _idle_until_ms(state, future, executor):  # type: ignore[no-untyped-def]
 @kernel
 def _first_idle_until_ms(state, future):  # type: ignore[no-untyped-def]
     """The earliest end of an executor's idle time-out, or NEVER_MS."""
-    first_ms = _NEVER
+    first_ms = NEVER_MS
     for executor in range(future.elastic_executors.shape[0]):
         first_ms = min(first_ms, _idle_until_ms(state, future, executor))
     return first_ms
@@ -259,7 +258,7 @@ def _request(state, future):  # type: ignore[no-untyped-def]
             executors.ready_ms[executor] = (
                 state.now.clock_ms[0] + elastic.start_ms[0]
                 if elastic.manager[0] == _NOBODY
-                else _NEVER
+                else NEVER_MS
             )
             elastic.num_starting[0] += 1
         executor += 1
@@ -279,7 +278,7 @@ def _cancel(state, future):  # type: ignore[no-untyped-def]
         for executor in range(executors.shape[0]):
             if executors.ready_ms[executor] >= executors.ready_ms[latest]:
                 latest = executor
-        if elastic.manager[0] != _NOBODY and executors.ready_ms[latest] != _NEVER:
+        if elastic.manager[0] != _NOBODY and executors.ready_ms[latest] != NEVER_MS:
             return
         executors.ready_ms[latest] = NOT_YET
         elastic.num_starting[0] -= 1
@@ -393,8 +392,8 @@ def _next_check_ms(state, future):  # type: ignore[no-untyped-def]
         return next_ms
     if elastic.is_initializing[0] or elastic.num_up[0] > elastic.target[0]:
         idle_ms = _first_idle_until_ms(state, future)
-        return idle_ms if idle_ms == _NEVER else max(next_ms, _check_after(idle_ms - 1))
-    return _NEVER
+        return idle_ms if idle_ms == NEVER_MS else max(next_ms, _check_after(idle_ms - 1))
+    return NEVER_MS
 
 
 @kernel

@@ -7,8 +7,6 @@ and reads `tables` (`WorkloadTables`).
 
 from __future__ import annotations
 
-import numpy as np
-
 from parcae.base.compiled.kernels import INTEGER, deferred, inlined, kernel
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
 from parcae.cluster.kernels.executors import offer_pool, offer_to_newcomers
@@ -31,7 +29,6 @@ from parcae.simulation.kernels.events import (
 __all__ = ["advance", "count_schedulable", "resume", "start", "step"]
 
 _CORES = int(World.CORES)
-_NEVER = np.int64(NEVER_MS)
 _REST = 2
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _COMPLETE = int(Status.COMPLETE)
@@ -166,7 +163,7 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
     while now.num_source[0] == 0:
         time_ms = next_ms(future)
         if (
-            time_ms == _NEVER
+            time_ms == NEVER_MS
             and now.num_schedulable[0] > 0
             and now.num_holds[0] == 0
             and _offer_stalled(state, future)
@@ -176,11 +173,11 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
             now.clock_ms[0] = time_ms
             if not _fire_executor(state, future, tables, next_executor(future)):
                 return _TIME_OVERFLOW
-        elif events.next_other_ms[0] == _NEVER:
+        elif events.next_other_ms[0] == NEVER_MS:
             return _COMPLETE
         elif not _fire_other(state, future, tables):
             is_last = now.num_holds[0] == 0 and events.next_arrival[0] == future.arrival_ms.shape[0]
-            if time_ms == _NEVER and is_last:
+            if time_ms == NEVER_MS and is_last:
                 return _COMPLETE
             now.clock_ms[0] = events.end_ms[0]
             account_time(state, now.clock_ms[0])

@@ -75,13 +75,13 @@ def note_duration(state, future, stage, core):  # type: ignore[no-untyped-def]
 def _is_checked(state, future, stage):  # type: ignore[no-untyped-def]
     """Whether enough tasks of the stage have finished for its running tasks to be checked."""
     num_tasks = state.stages.num_tasks[stage]
-    least = max(np.int64(math.floor(future.faults.quantile[0] * num_tasks)), 1)
+    least = max(np.int64(math.floor(future.faults.speculation_quantile[0] * num_tasks)), 1)
     return num_tasks > 1 and state.stages.num_finished[stage] >= least
 
 
 @inlined
 def _check_after(future, time_ms):  # type: ignore[no-untyped-def]
-    check_ms = future.faults.check_ms[0]
+    check_ms = future.faults.speculation_interval_ms[0]
     return (time_ms + check_ms - 1) // check_ms * check_ms
 
 
@@ -89,7 +89,7 @@ def _check_after(future, time_ms):  # type: ignore[no-untyped-def]
 def expect_check(state, future, stage):  # type: ignore[no-untyped-def]
     """Make the next check count after a change of the stage's running or finished tasks."""
     faults = future.faults
-    if faults.speculates[0] and _is_checked(state, future, stage):
+    if faults.speculation[0] and _is_checked(state, future, stage):
         check_ms = _check_after(future, state.now.clock_ms[0] + 1)
         if check_ms < faults.next_check_ms[0]:
             faults.next_check_ms[0] = check_ms
@@ -100,8 +100,8 @@ def expect_check(state, future, stage):  # type: ignore[no-untyped-def]
 def _longest_ms(state, future, stage):  # type: ignore[no-untyped-def]
     """Return the time after which a task of the stage runs long."""
     middle = future.fault_stages.first_row[stage] + state.stages.num_finished[stage] // 2
-    longest_ms = future.faults.multiplier[0] * future.fault_tasks.duration_ms[middle]
-    return max(longest_ms, float(future.faults.least_ms[0]))
+    longest_ms = future.faults.speculation_multiplier[0] * future.fault_tasks.duration_ms[middle]
+    return max(longest_ms, float(future.faults.speculation_least_ms[0]))
 
 
 @kernel
@@ -114,7 +114,7 @@ def check_tasks(state, future):  # type: ignore[no-untyped-def]
     faults = future.faults
     cores = future.fault_cores
     clock_ms = state.now.clock_ms[0]
-    earliest = _NEVER
+    earliest = NEVER_MS
     for core in range(state.executors.shape[0]):
         stage = state.executors.stage[core]
         if stage == NO_STAGE or cores.twin[core] != NO_EXECUTOR or cores.mark[core] > 0:
@@ -133,7 +133,6 @@ def check_tasks(state, future):  # type: ignore[no-untyped-def]
     update_next_fault(future)
 
 
-_NEVER = np.int64(NEVER_MS)
 _COMPLETE_STAGE = int(Followup.COMPLETE_STAGE)
 _END_TASK = int(Followup.END_TASK)
 _RETRY_TASK = int(Followup.RETRY_TASK)
@@ -161,7 +160,7 @@ def _plan_loss(future, executor, clock_ms):  # type: ignore[no-untyped-def]
     faults = future.faults
     rows = future.fault_cores
     rows.is_down[executor] = 0
-    rows.change_ms[executor] = _NEVER
+    rows.change_ms[executor] = NEVER_MS
     if faults.lost_per_hour[0] > 0.0:
         bits = mix(future.events.seed[0] ^ _LASTS) + np.uint64(executor) * _EXECUTOR_STEP
         bits = mix(bits + np.uint64(rows.num_losses[executor]))
@@ -173,7 +172,7 @@ def _plan_loss(future, executor, clock_ms):  # type: ignore[no-untyped-def]
 @kernel
 def _find_next_change(state, future):  # type: ignore[no-untyped-def]
     """Find the time of the next loss or return of an executor."""
-    earliest = _NEVER
+    earliest = NEVER_MS
     for executor in range(_num_lost_together(state, future)):
         earliest = min(earliest, future.fault_cores.change_ms[executor])
     future.faults.next_change_ms[0] = earliest
@@ -193,7 +192,7 @@ def begin_faults(state, future):  # type: ignore[no-untyped-def]
     faults.num_losses[0] = 0
     faults.wasted_ms[0] = 0
     faults.down_ms[0] = 0
-    faults.next_check_ms[0] = _NEVER
+    faults.next_check_ms[0] = NEVER_MS
     begin_changes(state)  # executors that are lost are cores that the cluster does not have
     for core in range(state.executors.shape[0]):
         _clear_attempt(future, core)
@@ -392,7 +391,7 @@ def _finish(state, future, core):  # type: ignore[no-untyped-def]
     twin = cores.twin[core]
     if cores.mark[core] > 0:
         change_pending(state, stage, -1)
-    if faults.speculates[0]:
+    if faults.speculation[0]:
         note_duration(state, future, stage, core)
     # An attempt that outlived its twin is no winner of a race.
     if twin != NO_EXECUTOR:
@@ -508,15 +507,15 @@ def only_faults_left(state, future):  # type: ignore[no-untyped-def]
     """
     now = state.now
     events = future.events
-    if next_ms(future) != _NEVER or events.num_followups[0] > 0:
+    if next_ms(future) != NEVER_MS or events.num_followups[0] > 0:
         return 0
     if events.num_timers[0] > 0:
         return 0
     # With sessions, the arrival of a job that follows a waiting one is not known.
     row = events.next_arrival[0]
-    if row < future.arrival_ms.shape[0] and future.arrival_ms[row] != _NEVER:
+    if row < future.arrival_ms.shape[0] and future.arrival_ms[row] != NEVER_MS:
         return 0
     if now.num_active[0] == 0:
         return 1
-    is_held = now.num_idle[0] > 0 and now.wake_ms[0] == NOT_YET and events.end_ms[0] == _NEVER
+    is_held = now.num_idle[0] > 0 and now.wake_ms[0] == NOT_YET and events.end_ms[0] == NEVER_MS
     return 1 if is_held else 0

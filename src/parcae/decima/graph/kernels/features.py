@@ -21,6 +21,7 @@ from parcae.base.compiled.products import (
     store,
     word,
 )
+from parcae.base.compiled.tables import doubles, floats, integers
 from parcae.cluster.kernels.tables import demand, is_runnable, relative, stages_of
 from parcae.cluster.state import NO_JOB
 from parcae.decima.graph.layout import (
@@ -40,7 +41,6 @@ from parcae.decima.graph.layout import (
 from parcae.decima.queries import is_unfinished, num_left, num_on_stage
 from parcae.decima.rule import curve_row
 from parcae.policies.networks.kernels import find_ahead
-from parcae.policies.networks.layout import doubles, floats, integers
 
 
 class GraphNetwork(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel
 from parcae.base.compiled.products import copy_numbers
+from parcae.base.compiled.tables import doubles, flags, floats, integers
 from parcae.cluster.kernels.tables import stages_of
 from parcae.decima.graph.kernels.embeddings import embed
 from parcae.decima.graph.kernels.features import GraphNetwork, held_executors
@@ -21,7 +22,6 @@ from parcae.decima.queries import (
     write_demonstration,
     write_state,
 )
-from parcae.policies.networks.layout import doubles, flags, floats, integers
 
 # Columns of `GraphWorkspace.recorded`, the last two also of `recorded_stage`, whose first is a row.
 _STATE = 0

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from parcae.base.compiled.kernels import inlined
 from parcae.base.compiled.products import copy_numbers
+from parcae.base.compiled.tables import doubles, floats, integers
 from parcae.decima.graph.layout import EMBEDDING, HIDDEN_1, HIDDEN_2
-from parcae.policies.networks.layout import doubles, floats, integers
 
 # Entries of `Passes.size`.
 ROWS = 0
