@@ -6,13 +6,17 @@ kernels. `state` is always a `ClusterState`; jobs, stages and executors are give
 
 from __future__ import annotations
 
-from parcae.base.compiled.kernels import inlined, kernel
+from parcae.base.compiled.kernels import (
+    inlined,
+    kernel,
+    written_out,
+)
 from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, UNLIMITED, World
 
 _CORES = int(World.CORES)
 
 
-@inlined
+@written_out
 def active_jobs(state):  # type: ignore[no-untyped-def]
     """Return the rows of the jobs in the system, in order of arrival."""
     return state.active[: state.now.num_active[0]]

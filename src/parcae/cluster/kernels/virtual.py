@@ -16,7 +16,12 @@ from __future__ import annotations
 
 import math
 
-from parcae.base.compiled.kernels import inlined, kernel, sort_rows
+from parcae.base.compiled.kernels import (
+    inlined,
+    kernel,
+    sort_rows,
+    written_out,
+)
 from parcae.cluster.kernels.tables import active_jobs, core_time_ms, correction, edges_of, stages_of
 from parcae.cluster.state import NOT_YET
 
@@ -34,7 +39,7 @@ def empty_virtual_run(virtual):  # type: ignore[no-untyped-def]
     virtual.now.clock_ms[0] = 0.0
 
 
-@inlined
+@written_out
 def _members(virtual):  # type: ignore[no-untyped-def]
     """Return the rows of the jobs in the virtual run's system."""
     return virtual.jobs.member[: virtual.now.num_members[0]]
