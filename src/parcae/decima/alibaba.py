@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from parcae.base.loader import lines, number, parsed_json
 from parcae.base.texts import MS_PER_S
 from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, without_largest
 from parcae.workloads.durations import LARGEST_DURATION_MS, MOST_TASKS, TaskDurations
-from parcae.workloads.import_report import BadRows, ImportReport, counted
+from parcae.workloads.import_report import BadRows, ImportReport, Progress, counted
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.readers import first_bytes
 from parcae.workloads.workload import Workload
@@ -80,7 +80,6 @@ DECIMA_STEPS: tuple[Step, ...] = (
 _DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,18})((?:_\d{1,18})*)(?:_Stg\d+)?(_?)$")
 #: The trace cuts longer names.
 _LONGEST_NAME = 50
-_Progress = Callable[[int, int], None] | None
 
 
 class _Task(NamedTuple):
@@ -102,7 +101,7 @@ def read_alibaba(
     duration: str = "auto",
     instances: str | None = None,
     max_bad_share: float = 0.01,
-    progress: _Progress = None,
+    progress: Progress | None = None,
 ) -> tuple[Workload, ImportReport]:
     """Read batch tasks: CSV as published (batch_task.csv, with or without a header), or JSON lines.
 
@@ -182,7 +181,7 @@ def _check_duration(duration: str, path: Path, instances: str | None, is_json: b
         )
 
 
-def _texts(path: Path, progress: _Progress) -> Iterator[str]:
+def _texts(path: Path, progress: Progress | None) -> Iterator[str]:
     """The lines of a file with their ends."""
     num_bytes = 0
 
@@ -197,7 +196,7 @@ def _texts(path: Path, progress: _Progress) -> Iterator[str]:
 
 
 def _csv_rows(
-    path: Path, columns: tuple[str, ...], bad: BadRows, progress: _Progress
+    path: Path, columns: tuple[str, ...], bad: BadRows, progress: Progress | None
 ) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file with the numbers of their lines, without blank lines and a header."""
     reader = csv.reader(_texts(path, progress))
@@ -218,7 +217,7 @@ def _csv_rows(
 
 
 def _json_rows(
-    path: Path, bad: BadRows, progress: _Progress
+    path: Path, bad: BadRows, progress: Progress | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The tasks of all jobs of JSON lines, each with the name of its job."""
     for line_number, line in enumerate(_texts(path, progress), 1):
@@ -235,7 +234,7 @@ def _json_rows(
 
 
 def _read_tasks(
-    path: Path, is_json: bool, duration: str, bad: BadRows, progress: _Progress
+    path: Path, is_json: bool, duration: str, bad: BadRows, progress: Progress | None
 ) -> _Tasks:
     rows = (
         _json_rows(path, bad, progress)
@@ -288,7 +287,7 @@ def _duration_s(value: Any) -> float:
 
 
 def _take_means(
-    tasks: _Tasks, path: Path, bad: BadRows, progress: _Progress
+    tasks: _Tasks, path: Path, bad: BadRows, progress: Progress | None
 ) -> tuple[int, list[str]]:
     """Give every task the mean duration of its completed instances. Returns the number of rows of
     their file, and notes on the tasks without any.

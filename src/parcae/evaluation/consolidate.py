@@ -29,10 +29,10 @@ from parcae.evaluation.plots import NUM_SPANS, chart_text, new_figure, policy_co
 from parcae.evaluation.who_pays import LATER
 from parcae.policies.additions import named_policy
 from parcae.simulation.metrics import mean_over_spans, steps
-from parcae.workloads.import_report import counted
+from parcae.workloads.import_report import Progress, counted
 from parcae.workloads.spark_log.dag import JobRun, StageRun
 from parcae.workloads.spark_log.durations import level
-from parcae.workloads.spark_log.event_log import LoggedRuns, Progress, read_runs
+from parcae.workloads.spark_log.event_log import LoggedRuns, read_runs
 from parcae.workloads.spark_log.losses import CheckedLog
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
 

@@ -174,6 +174,10 @@ def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[
     return grid
 
 
+#: A row of STAGE_DURATIONS or of DEAL.
+_Row = tuple[int, int, int, int, int]
+
+
 class _Builder:
     """Collects samples, lists and grids; a duration table used by many stages is added once."""
 
@@ -187,7 +191,7 @@ class _Builder:
         self.grids: list[npt.NDArray[np.void]] = []
         self.grid_rows: dict[tuple[int, ...], int] = {}
         self.num_grid_rows = 0
-        self.rows: dict[int, tuple[int, int, int, int, int]] = {}  # by id of the duration table
+        self.rows: dict[int, _Row] = {}  # by id of the duration table
         self.ascending: dict[int, int] = {}  # first sample of the sorted ones, likewise
 
     def _add_samples(self, samples: Int64Array) -> tuple[int, int]:
@@ -214,7 +218,7 @@ class _Builder:
             self.num_grid_rows += levels[-1] + 1
         return self.grid_rows[levels]
 
-    def durations_row(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
+    def durations_row(self, durations: TaskDurations) -> _Row:
         """The STAGE_DURATIONS row of a duration table, whose lists are added on the first call.
 
         The wave rule is applied here: it says which list replaces an empty one.
@@ -252,7 +256,7 @@ class _Builder:
     def _is_listed(self) -> int:
         return int(self.mode is DurationMode.LISTED)
 
-    def _pooled_row(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
+    def _pooled_row(self, durations: TaskDurations) -> _Row:
         """World of cores: the row with which every task draws from all samples of its stage."""
         samples = durations.all_samples
         row = len(self.lists)
@@ -261,7 +265,7 @@ class _Builder:
         self.rows[id(durations)] = result
         return result
 
-    def deal(self, stage: StageSpec) -> tuple[int, int, int, int, int]:
+    def deal(self, stage: StageSpec) -> _Row:
         """The DEAL row of a stage whose duration table has a row."""
         first, count, _ = self.lists[self.rows[id(stage.durations)][0]]
         is_dealt = self.world is World.CORES and self.mode is DurationMode.SAMPLED and count > 1
@@ -340,8 +344,8 @@ def _build(
     specs: list[tuple[Any, ...]] = []
     children: list[int] = []
     first_stage = [0]
-    deals: list[tuple[int, int, int, int, int]] = []
-    durations: list[tuple[int, int, int, int, int]] = []
+    deals: list[_Row] = []
+    durations: list[_Row] = []
     roots = [spark_roots([stage.parents for stage in job.stages]) for job in workload.jobs]
     for job in workload.jobs:
         rows, job_children = spec_rows(job, len(children))

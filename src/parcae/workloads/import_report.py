@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from parcae.base.errors import ConfigError, FormatError
 
+#: Called with how much has been read, and how much there is in all.
+Progress = Callable[[int, int], None]
 #: Number of bad rows that messages and reports quote.
 NUM_SAMPLES = 5
 # As many characters of each: a name in a damaged row may be long.

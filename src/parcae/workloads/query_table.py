@@ -17,7 +17,7 @@ import numpy as np
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import open_file
 from parcae.base.texts import MS_PER_S
-from parcae.workloads.import_report import BadRows, ImportReport, counted
+from parcae.workloads.import_report import BadRows, ImportReport, Progress, counted
 from parcae.workloads.readers import first_bytes
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.dag import JobRun, StageRun
@@ -25,7 +25,6 @@ from parcae.workloads.spark_log.durations import StageSamples
 from parcae.workloads.spark_log.sessions import find_sessions
 from parcae.workloads.stage_table import (
     Meanings,
-    Progress,
     StageColumn,
     StageTable,
     as_count,

@@ -17,7 +17,7 @@ from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.extensions import import_function, is_reference, load, rows
 from parcae.base.loader import chunks, members, open_file
 from parcae.base.urls import address_of
-from parcae.workloads.import_report import ImportReport
+from parcae.workloads.import_report import ImportReport, Progress
 from parcae.workloads.workload import Workload
 
 P = ParamSpec("P")
@@ -428,7 +428,7 @@ def read_workload(
     paths: Sequence[Path | str],
     *,
     name: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> tuple[Workload, ImportReport]:
     """Read a workload from files of another format.

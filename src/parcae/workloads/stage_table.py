@@ -29,7 +29,7 @@ from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import parsed_json, read_file
 from parcae.base.texts import MS_PER_S
 from parcae.workloads.durations import MOST_TASKS
-from parcae.workloads.import_report import BadRows, ImportReport, counted
+from parcae.workloads.import_report import BadRows, ImportReport, Progress, counted
 from parcae.workloads.job import topological_order
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.dag import JobRun, StageRun
@@ -449,7 +449,6 @@ def _parsed_names(text: str | None, meanings: Meanings) -> dict[str, str]:
     return called
 
 
-Progress = Callable[[int, int], None]
 SOURCE = "table of stages"
 _NO_ARRIVAL = -1
 

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from numba.core.caching import FunctionCache
 from numba.core.types import UniTuple, none  # type: ignore[attr-defined]
-from numba.extending import overload, register_jitable
+from numba.extending import overload
 
 from parcae.base.compiled.by_type import KeyedByContent
 from parcae.base.files import user_caches
@@ -104,7 +104,7 @@ def written_out(function: Callable[..., Any]) -> Any:
     """Write a function's body out where kernels call it: only so can one return a part of a table,
     as kernels allocate nothing.
     """
-    return register_jitable(inline="always")(function)
+    return _compiled(function, inline="always")
 
 
 def deferred(returns: Any) -> Callable[[Callable[..., Any]], Any]:

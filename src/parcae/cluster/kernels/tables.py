@@ -6,11 +6,7 @@ kernels. `state` is always a `ClusterState`; jobs, stages and executors are give
 
 from __future__ import annotations
 
-from parcae.base.compiled.kernels import (
-    inlined,
-    kernel,
-    written_out,
-)
+from parcae.base.compiled.kernels import inlined, kernel, written_out
 from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, UNLIMITED, World
 
 _CORES = int(World.CORES)

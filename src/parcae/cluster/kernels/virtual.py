@@ -16,12 +16,7 @@ from __future__ import annotations
 
 import math
 
-from parcae.base.compiled.kernels import (
-    inlined,
-    kernel,
-    sort_rows,
-    written_out,
-)
+from parcae.base.compiled.kernels import inlined, kernel, sort_rows, written_out
 from parcae.cluster.kernels.tables import active_jobs, core_time_ms, correction, edges_of, stages_of
 from parcae.cluster.state import NOT_YET
 

@@ -37,12 +37,7 @@ from parcae.cluster.kernels.dispatch import (
 from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.simulation.future import NEVER_MS, Followup, Status
-from parcae.simulation.kernels.driver import (
-    begin_driver,
-    fire_timer,
-    parents_ended,
-    stage_ended,
-)
+from parcae.simulation.kernels.driver import begin_driver, fire_timer, parents_ended, stage_ended
 from parcae.simulation.kernels.elastic import (
     begin_elastic,
     drop_idle,

@@ -14,7 +14,7 @@ import orjson
 from parcae.base.errors import FormatError, WorkloadError
 from parcae.base.urls import Copies, shown
 from parcae.workloads.describe import LOST_ENDS, MEASURED_ALONE, TASK_TIME, TASK_TIME_LEFT_OUT
-from parcae.workloads.import_report import BadRows, ImportReport, counted
+from parcae.workloads.import_report import BadRows, ImportReport, Progress, counted
 from parcae.workloads.job import JobSpec, LoggedFaults, combined
 from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
@@ -31,18 +31,11 @@ from parcae.workloads.spark_log.logged_order import (
     provenance_of,
 )
 from parcae.workloads.spark_log.losses import MUCH_LOST, CheckedLog, LeftOut, LostEnds
-from parcae.workloads.spark_log.naming import (
-    Choice,
-    job_groups,
-    lost_starts,
-    queries_without_plan,
-)
+from parcae.workloads.spark_log.naming import Choice, job_groups, lost_starts, queries_without_plan
 from parcae.workloads.spark_log.profile import filled
 from parcae.workloads.spark_log.sessions import find_sessions
 from parcae.workloads.workload import CORES_PER_TASK, WORK_FACTOR, Workload
 
-#: Called with (bytes read, bytes in total).
-Progress = Callable[[int, int], None]
 #: Called with the log of an application, and how its task slots changed.
 Seen = Callable[[CheckedLog, Sequence[tuple[int, int]]], None]
 _ALL = Choice()

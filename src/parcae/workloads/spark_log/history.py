@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -28,7 +28,7 @@ from parcae.base.errors import ConfigError, FormatError
 from parcae.base.files import check_folder, replacing
 from parcae.base.loader import parsed_json
 from parcae.base.texts import BYTES_PER_MIB
-from parcae.workloads.import_report import ImportReport, counted
+from parcae.workloads.import_report import ImportReport, Progress, counted
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.files import find_logs
 from parcae.workloads.workload import Workload
@@ -196,7 +196,6 @@ def _problem(error: Exception) -> str:
     return f"the connection broke ({type(error).__name__}: {error}); try again"
 
 
-Progress = Callable[[int, int], None]
 #: A PiB and a year: no real limits.
 _MOST_MIB = 2**30
 _MOST_MINUTES = 366 * 24 * 60
