@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from parcae.base.arrays import Int64Array
-from parcae.base.errors import ConfigError, FormatError, WorkloadError, problem
+from parcae.base.errors import FormatError, WorkloadError
 from parcae.base.loader import parsed_json, read_file, shown
 from parcae.workloads.durations import MOST_EXECUTORS, TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
-from parcae.workloads.pools import DEFAULT_POOL, PoolSpec
+from parcae.workloads.pools import DEFAULT_POOL, PoolSpec, PoolValues
 from parcae.workloads.readers import saying_what_reads
+from parcae.workloads.tables import NOT_TEXT, read_model
 from parcae.workloads.workload import JobSequence, Workload
 
 #: Larger times (35 years), durations and limits are mistakes; their sums stay far below the largest
@@ -25,33 +26,12 @@ from parcae.workloads.workload import JobSequence, Workload
 _LARGEST = 1 << 40
 
 
-def _not_text(value: Any) -> Any:
-    if isinstance(value, str | bool):
-        raise ValueError("Input should be a number")
-    return value
-
-
 #: A whole number in a file; 5.0 is accepted as 5.
-Whole = Annotated[int, BeforeValidator(_not_text)]
+Whole = Annotated[int, NOT_TEXT]
 _Count = Annotated[Whole, Field(ge=0, le=_LARGEST)]
 _Positive = Annotated[_Count, Field(ge=1)]
 _Cores = Annotated[_Positive, Field(le=MOST_EXECUTORS)]
-_Tier = Annotated[float, BeforeValidator(_not_text), Field(ge=-_LARGEST, le=_LARGEST)]
-_File = TypeVar("_File", bound=BaseModel)
-
-
-def read_model(path: Path, model: type[_File], layout: str) -> _File:
-    """The content of a JSON file; the first thing that is wrong is refused with its place."""
-    data = parsed_json(path, read_file(path), layout)
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        given = "missing" if first["type"] == "missing" else shown(first["input"])
-        raise FormatError(
-            f"{path}: {where} is {given}: {problem(first)}; expected {layout}"
-        ) from None
+_Tier = Annotated[float, NOT_TEXT, Field(ge=-_LARGEST, le=_LARGEST)]
 
 
 def _in_order_of_file(job_of_row: Int64Array, values: npt.ArrayLike) -> list[int]:
@@ -181,7 +161,7 @@ class _WorldEntry(BaseModel):
     name: str = Field(min_length=1)
     cores: _Cores
     jobs: list[_JobEntry] = Field(min_length=1)
-    pools: dict[str, dict[Literal["weight", "min_share", "mode"], Any]] = {}
+    pools: dict[str, PoolValues] = {}
     expected: dict[str, dict[str, Any]] = {}
 
 
@@ -256,10 +236,7 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
 
 def _world_set(path: Path, entry: _WorldEntry) -> SparkWorldSet:
     where = f"{path}: set {entry.name!r}"
-    try:
-        pools = tuple(PoolSpec(name, **values) for name, values in entry.pools.items())
-    except ConfigError as error:
-        raise FormatError(f"{where}: {error}") from None
+    pools = tuple(values.named(name) for name, values in entry.pools.items())
     known = [DEFAULT_POOL, *entry.pools]
     jobs = []
     for position, job in enumerate(entry.jobs):

@@ -15,19 +15,19 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from xml.etree import ElementTree
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.loader import parsed_json, read_file
-from parcae.workloads.tables import listed
+from parcae.workloads.tables import NOT_TEXT, checked_model, listed
 
 Mode = Literal["FIFO", "FAIR"]
 
 #: The pool of jobs that name no pool; Spark always has it, whether the file defines it or not.
 DEFAULT_POOL = "default"
-_MODES = ("FIFO", "FAIR")
-_POOL_KEYS = ("weight", "min_share", "mode")
 _XML_KEYS = {"weight": "weight", "minShare": "min_share", "schedulingMode": "mode"}
 _LAYOUT = (
     '{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}}, "jobs": {"q1*": "etl"}}'
@@ -52,9 +52,6 @@ class PoolSpec:
         mode: order of the jobs in the pool: "FIFO" by job and stage, "FAIR" by running tasks of the
             task set.
 
-    Raises:
-        ConfigError: a value is invalid; the message names the pool.
-
     Example: `PoolSpec("etl", weight=2, min_share=4)`.
     """
 
@@ -63,26 +60,29 @@ class PoolSpec:
     min_share: int = 0
     mode: Mode = "FIFO"
 
-    def __post_init__(self) -> None:
-        share = self.min_share
-        checks = (
-            ("name", bool(self.name) and isinstance(self.name, str), "a non-empty text"),
-            ("weight", _is_number(self.weight) and 0 < self.weight <= _LARGEST, "a number > 0"),
-            (
-                "min_share",
-                _is_number(share) and 0 <= share <= _LARGEST and share == int(share),
-                "a whole number >= 0",
-            ),
-            ("mode", self.mode in _MODES, "FIFO or FAIR"),
-        )
-        for name, is_valid, expected in checks:
-            if not is_valid:
-                raise ConfigError(
-                    f"pool {self.name!r}: {name} is {_shown(getattr(self, name))}; "
-                    f"it must be {expected}"
-                )
-        object.__setattr__(self, "weight", float(self.weight))
-        object.__setattr__(self, "min_share", int(share))
+
+class PoolValues(BaseModel):
+    """The values of a pool in a file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    weight: Annotated[float, NOT_TEXT, Field(gt=0, le=_LARGEST)] = 1
+    min_share: Annotated[int, NOT_TEXT, Field(ge=0, le=_LARGEST)] = 0
+    mode: Annotated[Mode, BeforeValidator(lambda one: str(one).upper())] = "FIFO"
+
+    def named(self, name: str) -> PoolSpec:
+        """The pool of this name."""
+        return PoolSpec(name, self.weight, self.min_share, self.mode)
+
+
+_Name = Annotated[str, Field(min_length=1)]
+
+
+class _PoolFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    pools: dict[_Name, PoolValues]
+    jobs: dict[_Name, str] = {}
 
 
 @dataclass(frozen=True)
@@ -193,13 +193,22 @@ def read_allocation(path: Path | str) -> Allocation:
         # The extension decides; without a known one, the first character does.
         is_xml = path.suffix.lower() == ".xml"
     if is_xml:
-        return Allocation(_of_xml(path, data), source=str(path), is_sparks=True)
-    content = parsed_json(path, data, _LAYOUT, partial(_without_repeats, path))
-    try:
-        pools, job_pools = _of_json(path, content)
-    except ConfigError as error:
-        raise FormatError(f"{path}: {error}") from None
-    return Allocation(pools, tuple(job_pools.items()), str(path), isinstance(content["pools"], str))
+        content: Any = {"pools": _of_xml(path, data)}
+    else:
+        content = parsed_json(path, data, _LAYOUT, partial(_without_repeats, path))
+    is_sparks = is_xml
+    if isinstance(content, dict) and isinstance(content.get("pools"), str):
+        is_sparks = True
+        other = path.parent / content["pools"]
+        if other.suffix.lower() != ".xml" or "\0" in content["pools"]:
+            raise FormatError(
+                f'{path}: "pools" names {content["pools"][:60]!r}; '
+                "it is the path of Spark's file, an XML file"
+            )
+        content["pools"] = _of_xml(other, read_file(other))
+    file = checked_model(path, content, _PoolFile, _XML_LAYOUT if is_xml else _LAYOUT)
+    pools = tuple(values.named(name) for name, values in file.pools.items())
+    return Allocation(pools, tuple(file.jobs.items()), str(path), is_sparks)
 
 
 def sparks_file(path: Path) -> Path | None:
@@ -220,74 +229,45 @@ class _PlainTree(ElementTree.TreeBuilder):
         raise ConfigError("has a DOCTYPE, which may define entities; remove it")
 
 
-def _of_xml(path: Path, data: bytes) -> tuple[PoolSpec, ...]:
-    """The pools of Spark's own file; elements that Spark would ignore are errors here."""
+def _of_xml(path: Path, data: bytes) -> dict[str, dict[str, Any]]:
+    """The values of the pools of Spark's own file."""
     try:
         root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_PlainTree()))
         if root.tag != "allocations":
             raise ConfigError(f"the root is <{root.tag[:60]}>; expected {_XML_LAYOUT}")
-        pools: dict[str, PoolSpec] = {}
+        pools: dict[str, dict[str, Any]] = {}
         for row, element in enumerate(root):
-            _check_known("element in <allocations>", [element.tag], ["pool"])
-            _check_known(f"attribute of <pool> {row}", element.attrib, ["name"])
             name = element.attrib.get("name", "")
-            if not name:
-                raise ConfigError(f'<pool> {row} has no name; write <pool name="...">')
+            if element.tag != "pool" or not name or len(element.attrib) > 1:
+                raise ConfigError(
+                    f"element {row} of <allocations> is no pool; write <pool name=...>"
+                )
             if name in pools:
                 raise ConfigError(f"pool {name!r} is defined twice; keep one")
-            pools[name] = PoolSpec(name, **_xml_values(f"pool {name!r}", element))
+            pools[name] = _xml_values(name, element)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise FormatError(f"{path}: not XML ({error}); expected {_XML_LAYOUT}") from None
     except ConfigError as error:
         raise FormatError(f"{path}: {error}") from None
-    return tuple(pools.values())
+    return pools
 
 
-def _xml_values(where: str, element: ElementTree.Element) -> dict[str, Any]:
-    """The values of a pool's child elements, by the names of `PoolSpec`."""
+def _xml_values(name: str, element: ElementTree.Element) -> dict[str, Any]:
+    """The values of a pool's child elements, by the names of `PoolValues`."""
     values: dict[str, Any] = {}
-    _check_known(f"element in {where}", [child.tag for child in element], list(_XML_KEYS))
     for child in element:
-        key = _XML_KEYS[child.tag]
+        key = _XML_KEYS.get(child.tag, child.tag)
         if key in values:
-            raise ConfigError(f"{where}: <{child.tag}> is given twice; keep one")
+            raise ConfigError(f"pool {name!r}: <{child.tag}> is given twice; keep one")
         text = (child.text or "").strip()
         # One sign is allowed, as in Java; more than 10 digits never fit 32 bits.
-        if key != "mode" and not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
+        if key in ("weight", "min_share") and not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
             raise ConfigError(
-                f"{where}: <{child.tag}> is {_shown(text)}; "
+                f"pool {name!r}: <{child.tag}> is {text[:60]!r}; "
                 "Spark reads only whole numbers here, and would use the default"
             )
-        values[key] = text.upper() if key == "mode" else int(text)
+        values[key] = int(text) if key in ("weight", "min_share") else text
     return values
-
-
-def _of_json(path: Path, content: Any) -> tuple[tuple[PoolSpec, ...], dict[str, str]]:
-    """The pools, and the pool of each pattern of jobs."""
-    top = _object("the file", content, ("pools", "jobs"))
-    if "pools" not in top:
-        raise ConfigError(f'no "pools"; expected {_LAYOUT}')
-    job_pools = _object('"jobs"', top.get("jobs", {}))
-    for pattern, pool in job_pools.items():
-        if not isinstance(pool, str) or not pattern:
-            raise ConfigError(
-                f"jobs {pattern!r} are assigned to {_shown(pool)}; "
-                "expected a pattern and the name of a pool"
-            )
-    if not isinstance(top["pools"], str):
-        pools = []
-        for name, entry in _object('"pools"', top["pools"]).items():
-            values = _object(f"pool {name!r}", entry, _POOL_KEYS)
-            if isinstance(values.get("mode"), str):
-                values["mode"] = values["mode"].upper()
-            pools.append(PoolSpec(name, **values))
-        return tuple(pools), job_pools
-    other = path.parent / top["pools"]
-    if other.suffix.lower() != ".xml" or "\0" in top["pools"]:
-        raise ConfigError(
-            f'"pools" names {top["pools"][:60]!r}; it is the path of Spark\'s file, an XML file'
-        )
-    return _of_xml(other, read_file(other)), job_pools
 
 
 def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -297,27 +277,3 @@ def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]
         (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise FormatError(f"{path}: {key[:60]!r} is defined twice; keep one")
     return values
-
-
-def _object(where: str, data: Any, known: Sequence[str] | None = None) -> dict[str, Any]:
-    """An object of the file, without keys that are not `known` (None: any key)."""
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where}: not an object; expected {_LAYOUT}")
-    _check_known(f"key in {where}", data, data.keys() if known is None else known)
-    return data
-
-
-def _check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    for name in names:
-        if name not in known:
-            # In JSON, the names of Spark's XML ("minShare") have other forms.
-            near = _XML_KEYS.get(name, name)
-            raise ConfigError(f"unknown {what}: {name[:60]!r}; {suggestion(near, known)}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:60]

@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from parcae.base.errors import ConfigError, FormatError, suggestion
-from parcae.base.loader import read_file
+from pydantic import BaseModel, BeforeValidator, ValidationError
+
+from parcae.base.errors import ConfigError, FormatError, problem, suggestion
+from parcae.base.loader import parsed_json, read_file, shown
 from parcae.base.texts import MS_PER_HOUR, MS_PER_S, ms_from_text
 from parcae.workloads.job import JobSpec
 
@@ -128,6 +130,37 @@ def read_job_table(
     if not lines:
         raise FormatError(f"{path}: there is no {column} below the first line; {layout}")
     return JobTable(tuple(lines), str(path))
+
+
+_File = TypeVar("_File", bound=BaseModel)
+
+
+def _not_text(value: Any) -> Any:
+    if isinstance(value, str | bool):
+        raise ValueError("Input should be a number")
+    return value
+
+
+#: Of a field of a model: a number in a file, not text; 5.0 is accepted as the whole number 5.
+NOT_TEXT = BeforeValidator(_not_text)
+
+
+def checked_model(path: Path, content: Any, model: type[_File], layout: str) -> _File:
+    """The content of a file; the first thing that is wrong is refused with its place."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        given = "missing" if first["type"] == "missing" else shown(first["input"])
+        raise FormatError(
+            f"{path}: {where} is {given}: {problem(first)}; expected {layout}"
+        ) from None
+
+
+def read_model(path: Path, model: type[_File], layout: str) -> _File:
+    """The content of a JSON file, as `checked_model`."""
+    return checked_model(path, parsed_json(path, read_file(path), layout), model, layout)
 
 
 #: Spark's properties are read as 32-bit integers.
