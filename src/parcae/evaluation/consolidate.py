@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import level
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S, duration_unit, num_decimals, plain, s_from_ms, seconds_text
 from parcae.cluster.trace import Trace
@@ -31,7 +32,6 @@ from parcae.policies.additions import named_policy
 from parcae.simulation.metrics import mean_over_spans, steps
 from parcae.workloads.import_report import Progress, counted
 from parcae.workloads.spark_log.dag import JobRun, StageRun
-from parcae.workloads.spark_log.durations import level
 from parcae.workloads.spark_log.event_log import LoggedRuns, read_runs
 from parcae.workloads.spark_log.losses import CheckedLog
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.arrays import BoolArray, Float64Array, Int64Array
+from parcae.base.arrays import BoolArray, Float64Array, Int64Array, level
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.base.texts import MS_PER_HOUR
 from parcae.cluster.state import ExecutorClass
@@ -188,21 +189,13 @@ def work_inflation(trace: Trace, sequence: JobSequence) -> float:
     return float(trace.executed_ms[completed].sum()) / work if work > 0 else 1.0
 
 
-def steps(
-    up: Int64Array, down: Int64Array, amount: Int64Array | None = None
-) -> tuple[Int64Array, Int64Array]:
+def steps(up: Int64Array, down: Int64Array, amount: Any = 1) -> tuple[Int64Array, Int64Array]:
     """Return a step function that rises by `amount` at `up` and falls by it at `down`.
 
     Example: `steps([0, 5], [7, 9])` is ([0, 5, 7, 9], [1, 2, 1, 0]).
     """
-    times = np.concatenate([np.asarray(up, np.int64), np.asarray(down, np.int64)])
-    rise = np.ones(len(up), np.int64) if amount is None else amount
-    fall = np.ones(len(down), np.int64) if amount is None else amount
-    change = np.concatenate([rise, -fall])
-    at, row = np.unique(times, return_inverse=True)
-    total = np.zeros(len(at), np.int64)
-    np.add.at(total, row, change)
-    return at, np.cumsum(total)
+    at = np.unique(np.concatenate([up, down]))
+    return at, level(at, (up, amount), (down, -amount))
 
 
 def mean_over_spans(

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parcae.base.arrays import Int64Array
+from parcae.base.arrays import Int64Array, level
 from parcae.workloads.describe import ARRIVALS_IN_LOGS, CAN_GAIN, CORES_IN_LOGS
 from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.dag import JobRun
-from parcae.workloads.spark_log.durations import level
 from parcae.workloads.spark_log.losses import CheckedLog
 from parcae.workloads.workload import process_like, without_breaks
 

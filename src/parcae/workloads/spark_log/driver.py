@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parcae.base.arrays import Int64Array
+from parcae.base.arrays import Int64Array, level
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
-from parcae.workloads.spark_log.durations import PlacedTasks, level
+from parcae.workloads.spark_log.durations import PlacedTasks
 from parcae.workloads.spark_log.events import Outcome
 
 #: Executors that begin this long after the first task was launched are those of an edited log.

@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from parcae.base.arrays import Int64Array
+from parcae.base.arrays import Int64Array, level
 from parcae.workloads.durations import NUM_WAVES, Wave
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, TaskColumns
 from parcae.workloads.spark_log.events import Outcome
@@ -171,16 +170,6 @@ def first_successes(tasks: TaskColumns, rows: Int64Array) -> Int64Array:
     by_finish = succeeded[order]
     _, first_of_index = np.unique(tasks.task_index[by_finish], return_index=True)
     return np.sort(by_finish[first_of_index])
-
-
-def level(
-    edges: Int64Array, *changes: tuple[Int64Array, int | npt.NDArray[Any]]
-) -> npt.NDArray[Any]:
-    """The sum of all changes up to each of some times, which are all times of changes in order."""
-    sums = np.zeros(len(edges), np.result_type(np.int64, *(step for _, step in changes)))
-    for time_ms, step in changes:
-        np.add.at(sums, np.searchsorted(edges, time_ms), step)
-    return np.cumsum(sums)
 
 
 def _slots_held(placed: PlacedTasks, job_rows: Int64Array, stage_rows: Int64Array) -> int:

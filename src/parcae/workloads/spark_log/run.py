@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.arrays import Int64Array
+from parcae.base.arrays import Int64Array, level
 from parcae.workloads.import_report import Progress, counted
 from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.recorded_run import (
@@ -26,7 +26,7 @@ from parcae.workloads.recorded_run import (
     RecordedRun,
 )
 from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
-from parcae.workloads.spark_log.durations import level, place_tasks
+from parcae.workloads.spark_log.durations import place_tasks
 from parcae.workloads.spark_log.event_log import LogReading
 from parcae.workloads.spark_log.events import BlockBegin
 from parcae.workloads.spark_log.losses import CLOCK, OF_OTHERS, CheckedLog
