@@ -171,7 +171,7 @@ def test_a_checkpoint_comes_back_and_what_does_not_fit_is_refused(tmp_path: Path
         (Checkpoint("rule", FEATURE_VERSION, good), "not of 'order-network'"),
         (Checkpoint(KIND, FEATURE_VERSION + 1, good), "feature version 2"),
         (Checkpoint(KIND, FEATURE_VERSION, {**good, "network": weights[1:]}), "'network' should"),
-        (Checkpoint(KIND, FEATURE_VERSION, {**good, "rule": np.zeros(3)}), "'rule' should"),
+        (Checkpoint(KIND, FEATURE_VERSION, {**good, "rule": np.zeros(3)}), "not 3; make it again"),
         (Checkpoint(KIND, FEATURE_VERSION, {"rule": good["rule"]}), "there is nothing"),
     ]
     for checkpoint, message in refused:

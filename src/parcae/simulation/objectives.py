@@ -66,6 +66,11 @@ class FinishedJobs:
     last_ms: Float64Array | None = None
 
     @property
+    def run_end_ms(self) -> Float64Array:
+        """When the last job of every run completed, float64[num_runs]."""
+        return np.asarray(self.end_ms.max(axis=1)) if self.last_ms is None else self.last_ms
+
+    @property
     def jct_ms(self) -> Float64Array:
         """Completion time - arrival time, float64[num_runs, num_jobs]."""
         return np.maximum(0.0, self.end_ms - self.arrival_ms)
@@ -118,27 +123,6 @@ ObjectiveFunction = Callable[[FinishedJobs], Float64Array]
 """An objective of your own: a smaller number from 0 on for a better run, float64[num_runs]."""
 
 
-def _average_jct(jobs: FinishedJobs) -> Float64Array:
-    return np.asarray(jobs.jct_ms.mean(axis=1))
-
-
-def _makespan(jobs: FinishedJobs) -> Float64Array:
-    last_ms = jobs.end_ms.max(axis=1) if jobs.last_ms is None else jobs.last_ms
-    return np.asarray(last_ms - jobs.arrival_ms.min(axis=1))
-
-
-def _p95_jct(jobs: FinishedJobs) -> Float64Array:
-    return np.asarray(np.percentile(jobs.jct_ms, 95, axis=1))
-
-
-def _mean_slowdown(jobs: FinishedJobs) -> Float64Array:
-    return np.asarray(jobs.slowdown.mean(axis=1))
-
-
-def _missed_deadlines(jobs: FinishedJobs) -> Float64Array:
-    return np.asarray((jobs.slowdown > DEADLINE_SLOWDOWN).mean(axis=1))
-
-
 @dataclass(frozen=True)
 class ObjectiveEntry:
     """What is known of a named objective."""
@@ -150,12 +134,23 @@ class ObjectiveEntry:
 
 
 _TABLE: Mapping[Objective, ObjectiveEntry] = {
-    Objective.AVERAGE_JCT: ObjectiveEntry(_average_jct, "average_jct_ms", "JOB_TIME"),
-    Objective.MAKESPAN: ObjectiveEntry(_makespan, "makespan_ms", "CLOCK"),
-    Objective.P95_JCT: ObjectiveEntry(_p95_jct, "p95_jct_ms", "TAIL"),
-    Objective.MEAN_SLOWDOWN: ObjectiveEntry(_mean_slowdown, "mean_slowdown", "SLOWDOWN", True),
+    Objective.AVERAGE_JCT: ObjectiveEntry(
+        lambda jobs: jobs.jct_ms.mean(axis=1), "average_jct_ms", "JOB_TIME"
+    ),
+    Objective.MAKESPAN: ObjectiveEntry(
+        lambda jobs: jobs.run_end_ms - jobs.arrival_ms.min(axis=1), "makespan_ms", "CLOCK"
+    ),
+    Objective.P95_JCT: ObjectiveEntry(
+        lambda jobs: np.percentile(jobs.jct_ms, 95, axis=1), "p95_jct_ms", "TAIL"
+    ),
+    Objective.MEAN_SLOWDOWN: ObjectiveEntry(
+        lambda jobs: jobs.slowdown.mean(axis=1), "mean_slowdown", "SLOWDOWN", True
+    ),
     Objective.MISSED_DEADLINES: ObjectiveEntry(
-        _missed_deadlines, "missed_deadlines", "MISSED", True
+        lambda jobs: (jobs.slowdown > DEADLINE_SLOWDOWN).mean(axis=1),
+        "missed_deadlines",
+        "MISSED",
+        True,
     ),
 }
 #: The name of the objective for given deadlines (`parcae.workloads.tables`).

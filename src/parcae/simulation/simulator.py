@@ -16,7 +16,7 @@ from parcae.base.errors import ConfigError, PolicyError, WorkloadError
 from parcae.cluster.observation import Decision, Observation, Policy, objection, observe
 from parcae.cluster.orders import Orders, Planner, Remembers, objection_to_orders, put
 from parcae.cluster.state import NO_JOB, ClusterState, ExecutorClass, World, allocate, select
-from parcae.cluster.trace import Trace
+from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import held_core_ms, with_elastic
 from parcae.simulation.faults import (
@@ -257,17 +257,18 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
     num_stages = now["num_stages"]
     arrival_ms = np.array(sequence.arrival_ms, np.int64)
     places = np.arange(num_jobs)
+
+    def by_place(values: Any, missing: int) -> Any:
+        column = np.full(len(jobs), missing)
+        column[places] = values[:num_jobs]
+        return column
+
     if sequence.has_sessions:
         # The trace has jobs in the order of the sequence, the state in that of their arrivals.
         places = future.sequence_row[:num_jobs]
-        arrival_ms = np.full(len(jobs), NEVER_MS)
-        arrival_ms[places] = jobs.arrival_ms[:num_jobs]
+        arrival_ms = by_place(jobs.arrival_ms, NEVER_MS)
     executed = np.zeros(len(jobs), np.int64)
     np.add.at(executed, places[stages.job[:num_stages]], stages.executed_ms[:num_stages])
-    completion = np.full(len(jobs), -1, np.int64)
-    completion[places] = jobs.completion_ms[:num_jobs]
-    moves = np.zeros(len(jobs), np.int64)
-    moves[places] = jobs.num_moves[:num_jobs]
     num_tasks = events["num_tasks"]
     num_decisions = now["num_decisions"]
     if 0 < len(future.decisions) < num_decisions:
@@ -285,9 +286,9 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         num_executors=len(state.executors),
         job_names=tuple(sequence.workload.jobs[i].name for i in sequence.job_index),
         arrival_ms=arrival_ms,
-        completion_ms=completion,
+        completion_ms=by_place(jobs.completion_ms, NOT_COMPLETED),
         executed_ms=executed,
-        num_moves=moves,
+        num_moves=by_place(jobs.num_moves, 0),
         clock_ms=now["clock_ms"],
         num_arrived=num_jobs,
         num_decisions=num_decisions,

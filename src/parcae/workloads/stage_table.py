@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtri
 
 from parcae.base.arrays import Float64Array, Int64Array
 from parcae.base.errors import ConfigError, FormatError, suggestion
@@ -280,24 +281,20 @@ def samples_of_spread(mean_ms: float, spread_ms: float) -> Int64Array:
     return np.asarray(np.diff(ends, prepend=0), np.int64)
 
 
+#: Quantiles of the normal distribution.
+_SCORES = ndtri((np.arange(NUM_DRAWN) + 0.5) / NUM_DRAWN)
+
+
 @lru_cache(maxsize=1_024)
 def _shape(relative_spread: float) -> Float64Array:
     """Lognormal quantiles of mean 1 whose standard deviation is `relative_spread`."""
-    normal = NormalDist()
-    scores = np.array([normal.inv_cdf((i + 0.5) / NUM_DRAWN) for i in range(NUM_DRAWN)])
-    low = 0.0
-    high = 20.0
-    # The spread of finitely many quantiles grows with sigma: bisection finds the sigma that fits.
-    for _ in range(60):
-        sigma = (low + high) / 2
-        values = np.exp(sigma * scores)
-        values /= values.mean()
-        if values.std() < relative_spread:
-            low = sigma
-        else:
-            high = sigma
-    shape: Float64Array = values
-    return shape
+
+    def quantiles(sigma: float) -> Float64Array:
+        values = np.exp(sigma * _SCORES)
+        return np.asarray(values / values.mean())
+
+    # The spread of finitely many quantiles grows with sigma.
+    return quantiles(brentq(lambda sigma: quantiles(sigma).std() - relative_spread, 0.0, 20.0))
 
 
 def _shown(cell: Any) -> str:

@@ -12,6 +12,7 @@ from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.compiled import CompiledPlanner
+from parcae.policies.learned import order_parameters
 from parcae.policies.network.kernels import (
     FEATURE_VERSION,
     KIND,
@@ -19,7 +20,6 @@ from parcae.policies.network.kernels import (
     OrderNetwork,
     OrderWorkspace,
 )
-from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.policies.rule.policy import order_rule
 from parcae.simulation.kernels.playing import Simulations, play_each
 from parcae.simulation.simulator import PlayMany
@@ -87,24 +87,18 @@ class OrderNetworkPolicy(CompiledPlanner):
 def network_weights(checkpoint: Checkpoint, name: str) -> Float64Array:
     """Return the network's weights in a checkpoint, float64[NUM_ORDER_WEIGHTS]."""
     checkpoint.require(KIND, FEATURE_VERSION, name)
-    return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
+    array = checkpoint.weights.get("network")
+    if array is None or array.shape != (NUM_ORDER_WEIGHTS,):
+        shape = "nothing" if array is None else array.shape
+        raise FormatError(
+            f"{name}: weights 'network' should have shape {(NUM_ORDER_WEIGHTS,)}, but there is "
+            f"{shape}; train the network again with `parcae train --world cores`"
+        )
+    return np.asarray(array, np.float64)
 
 
 def bind_network(checkpoint: Checkpoint, name: str, workload: Workload) -> OrderNetworkPolicy:
     """Return the policy of a checkpoint, for a workload in the world of cores."""
     weights = network_weights(checkpoint, name)
-    rule = _array(checkpoint, "rule", NUM_ORDER_PARAMETERS, name)
-    theta = tuple(float(value) for value in rule)
+    theta = order_parameters(checkpoint, name)
     return OrderNetworkPolicy(name, weights, theta, workload.mean_work_ms)
-
-
-def _array(checkpoint: Checkpoint, key: str, size: int, name: str) -> Float64Array:
-    """The checkpoint's array `key`, after checking its shape. `name` is for the error message."""
-    array = checkpoint.weights.get(key)
-    if array is None or array.shape != (size,):
-        shape = "nothing" if array is None else array.shape
-        raise FormatError(
-            f"{name}: weights {key!r} should have shape {(size,)}, but there is {shape}; "
-            "train the network again with `parcae train --world cores`"
-        )
-    return np.asarray(array, np.float64)

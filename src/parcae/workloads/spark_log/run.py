@@ -5,10 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,23 +46,11 @@ from parcae.workloads.spark_log.naming import (
 _ARMS = ("policy", "stock")
 
 
-class _Job(NamedTuple):
-    """A job of a log; times are wall-clock times in ms."""
-
-    name: str
-    submission_ms: int
-    completion_ms: int
-    outcome: JobOutcome
-    user: str
-    queue: str
-    arm: Arm | None
-
-
 @dataclass(eq=False)
 class _Collected:
     """Jobs, tasks and executors of the applications read so far; times are wall-clock ms."""
 
-    jobs: list[_Job] = field(default_factory=list)
+    jobs: list[RecordedJob] = field(default_factory=list)
     tasks: list[npt.NDArray[np.void]] = field(default_factory=list)
     applications: list[str] = field(default_factory=list)
     #: Begin, end, task slots and cores of every executor.
@@ -165,18 +152,20 @@ class _Schedule:
 
 def _job(
     name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int], schedule: _Schedule
-) -> _Job | None:
-    """The job of a group; None if the log does not contain its submission time."""
+) -> RecordedJob | None:
+    """The job of a group, by the wall clock; None if the log lacks its submission time."""
     records = [log.stages[stage_id] for stage_id in stages if stage_id in log.stages]
     start_ms = submission_ms(group, records)
     end_ms = completion_ms(group, log, records)
     if start_ms is None:
         return None
-    user, arm = user_of(group, log, name) or log.owner, schedule.arm_at(start_ms)
     if end_ms is None or not group.is_ended(log):
-        return _Job(name, start_ms, NOT_COMPLETED, JobOutcome.UNFINISHED, user, log.queue, arm)
-    outcome = JobOutcome.COMPLETED if group.is_successful(log) else JobOutcome.FAILED
-    return _Job(name, start_ms, max(start_ms, end_ms), outcome, user, log.queue, arm)
+        end_ms, outcome = NOT_COMPLETED, JobOutcome.UNFINISHED
+    else:
+        end_ms = max(start_ms, end_ms)
+        outcome = JobOutcome.COMPLETED if group.is_successful(log) else JobOutcome.FAILED
+    user, arm = user_of(group, log, name) or log.owner, schedule.arm_at(start_ms)
+    return RecordedJob(name, 0, start_ms, end_ms, outcome, user, arm, log.queue)
 
 
 def _collect_tasks(
@@ -266,8 +255,9 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
         count_of_name[job.name] += 1
         is_ended = job.outcome is not JobOutcome.UNFINISHED
         ended = job.completion_ms - zero_ms if is_ended else NOT_COMPLETED
-        times = (count_of_name[job.name], job.submission_ms - zero_ms, ended)
-        jobs.append(RecordedJob(job.name, *times, job.outcome, job.user, job.arm, job.queue))
+        submitted = job.submission_ms - zero_ms
+        order = count_of_name[job.name]
+        jobs.append(replace(job, order=order, submission_ms=submitted, completion_ms=ended))
     tasks = np.concatenate(collected.tasks)
     tasks["job"] = new_row[tasks["job"]]
     tasks["start_ms"] -= zero_ms
