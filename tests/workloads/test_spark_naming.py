@@ -14,7 +14,7 @@ from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.application import SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.events import JobStart
-from parcae.workloads.spark_log.naming import job_name
+from parcae.workloads.spark_log.naming import JobGroup, job_name
 from parcae.workloads.spark_log.plan import NAME_PROPERTY, plan_names, read_plan, shape_name
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.workload import Workload, rows_by_name
@@ -68,16 +68,16 @@ _BATCH = "id = 0a1b2c3d-4e5f\nrunId = 9f8e-7d6c\nbatch = "
 @pytest.mark.parametrize("key", [None, "my.key"])
 def test_only_ids_that_spark_generates_are_cut(text: str, name: str, key: str | None) -> None:
     job = JobStart(0, 0, {key or "spark.jobGroup.id": text}, ())
-    assert job_name([job], (), {}, key) == name
+    assert job_name(JobGroup([job]), {}, key) == name
 
 
 def test_the_plugins_setting_is_not_a_name_and_other_settings_are() -> None:
     settings = {NAME_PROPERTY: "my.key", "spark.app.name": "nightly"}
     job = JobStart(0, 0, {}, ())
-    assert job_name([job], (), settings, "spark.app.name") == "nightly"
-    assert job_name([job], (), settings, NAME_PROPERTY) is None
+    assert job_name(JobGroup([job]), settings, "spark.app.name") == "nightly"
+    assert job_name(JobGroup([job]), settings, NAME_PROPERTY) is None
     named = JobStart(1, 0, {NAME_PROPERTY: "report"}, ())
-    assert job_name([named], (), settings, NAME_PROPERTY) == "report"
+    assert job_name(JobGroup([named]), settings, NAME_PROPERTY) == "report"
 
 
 def test_listings_of_files_are_one_recurring_job() -> None:
@@ -224,7 +224,7 @@ _FROM_TABLES = (
 def _name(description: str, plan: str | None, **properties: str) -> str | None:
     names = None if plan is None else plan_names(plan)
     query = SqlRecord(0, 0, description, 0, read_plan({}), names)
-    return job_name([JobStart(0, 0, properties, ())], [query], {}, None)
+    return job_name(JobGroup([JobStart(0, 0, properties, ())], [query]), {}, None)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from parcae.workloads.describe import fingerprint
 from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.events import JobStart, parse_event
-from parcae.workloads.spark_log.naming import job_groups, job_name, user_of
+from parcae.workloads.spark_log.naming import JobGroup, job_groups, job_name, user_of
 from parcae.workloads.spark_log.plan import plan_names, read_plan
 from parcae.workloads.spark_log.run import read_spark_run
 from tests.conftest import REPOSITORY
@@ -57,7 +57,7 @@ def test_person_and_name_are_those_of_the_table_that_the_plugin_reads_too(
             log.add(event)
     (group,) = job_groups(log)
     assert user_of(group, log, "another") == case["person"]
-    assert job_name(group.jobs, group.executions, {}, None) == case["name"]
+    assert job_name(group, {}, None) == case["name"]
 
 
 def test_every_server_of_the_table_is_in_the_documents() -> None:
@@ -102,9 +102,9 @@ def test_dbts_node_names_a_query_also_where_plans_name_the_others() -> None:
     text = '/* {"app": "dbt", "node_id": "model.shop.orders"} */ SELECT 1'
     query = SqlRecord(0, 0, text, 0, read_plan({}), plan_names("(1) Scan parquet a.b.orders"))
     for key in (None, "plan", "shape"):
-        assert job_name([JobStart(0, 0, {}, ())], [query], {}, key) == "model.shop.orders"
+        assert job_name(JobGroup([JobStart(0, 0, {}, ())], [query]), {}, key) == "model.shop.orders"
     given = JobStart(0, 0, {"spark.parcae.jobKey": "mine"}, ())
-    assert job_name([given], [query], {}, "plan") == "mine"
+    assert job_name(JobGroup([given], [query]), {}, "plan") == "mine"
 
 
 def test_users_are_kept_in_files_and_are_a_part_of_the_fingerprint(tmp_path: Path) -> None:

@@ -438,7 +438,7 @@ class SimulatorRows:
         num_edges: int,
         num_tasks: int,
         has_sessions: int = False,
-        record: bool = False,
+        record: int = False,
     ) -> None:
         self.tables = _tables_of(workload, config)
         config = config.for_tasks_of(workload)

@@ -149,10 +149,7 @@ def job_runs(
     """
     log = checked.log
     shared = shared_descriptions(log)
-    named = [
-        (group, job_name(group.jobs, group.executions, log.settings, key, shared))
-        for group in job_groups(log)
-    ]
+    named = [(group, job_name(group, log.settings, key, shared)) for group in job_groups(log)]
     unnamed = [job for group, name in named if name is None for job in group.jobs]
     ignored_stages = {info.stage_id for job in unnamed for info in job.stages}
     placed = place_tasks(checked.tasks, log.slots_of_executor(), ignored_stages)
@@ -359,7 +356,7 @@ def _job_run(
 
 def _plugin_names(name: str, group: JobGroup) -> tuple[str, ...]:
     given = (job.properties.get(NAME_PROPERTY) for job in group.jobs[:1])
-    node = dbt_node(group.jobs[:1], group.executions)
+    node = dbt_node(JobGroup(group.jobs[:1], group.executions))
     plans = (one.plan_names for one in group.executions if one.plan_names)
     of_plans = [label for one in plans for label in (one.plan, one.shape)]
     return tuple(filter(None, dict.fromkeys([*given, node, *(of_plans or [name])])))

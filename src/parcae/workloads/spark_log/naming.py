@@ -145,7 +145,7 @@ def queries_without_plan(log: ApplicationLog, key: str | None) -> int:
     return sum(
         bool(group.executions)
         and not any(execution.plan_names for execution in group.executions)
-        and not _given_name(group.jobs, group.executions)
+        and not _given_name(group)
         for group in job_groups(log)
     )
 
@@ -318,8 +318,7 @@ _PLUMBING = frozenset(
 
 
 def job_name(
-    jobs: Sequence[JobStart],
-    executions: Sequence[SqlRecord],
+    group: JobGroup,
     settings: Mapping[str, str],
     key: str | None,
     shared: Container[str] = frozenset(),
@@ -335,13 +334,13 @@ def job_name(
     Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
     """
     if key in (PLAN_KEY, SHAPE_KEY):
-        named = _given_name(jobs, executions) or _name_of_plan(executions, key)
-        return named or _default_name(jobs, executions, shared)
+        named = _given_name(group) or _name_of_plan(group, key)
+        return named or _default_name(group, shared)
     if key is not None:
         # The setting of this name says which property names jobs; it names none itself.
         setting = "" if key == NAME_PROPERTY else settings.get(key, "")
-        return _first(_given(job, key) or setting for job in jobs) or None
-    return _default_name(jobs, executions, shared)
+        return _first(_given(job, key) or setting for job in group.jobs) or None
+    return _default_name(group, shared)
 
 
 def shared_descriptions(log: ApplicationLog) -> frozenset[str]:
@@ -359,10 +358,10 @@ def _given(job: JobStart, key: str) -> str:
     return "" if is_inner and key in _REPLACED else job.properties.get(key, "")
 
 
-def dbt_node(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
+def dbt_node(group: JobGroup) -> str:
     """The node of dbt whose statement this is; "" if it is none of dbt's."""
-    texts = [one.description for one in _in_order(executions)]
-    texts += [_given(job, "spark.job.description") for job in jobs]
+    texts = [one.description for one in _in_order(group.executions)]
+    texts += [_given(job, "spark.job.description") for job in group.jobs]
     return _first(found[1] for found in map(_DBT_NODE.match, texts) if found)
 
 
@@ -370,15 +369,15 @@ def _in_order(executions: Iterable[SqlRecord]) -> list[SqlRecord]:
     return sorted(executions, key=lambda execution: execution.execution_id)
 
 
-def _given_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord]) -> str:
+def _given_name(group: JobGroup) -> str:
     """The name that a user or dbt gave a query; "" if there is none."""
-    named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs)
-    return named or dbt_node(jobs, executions)
+    named = _first(job.properties.get(NAME_PROPERTY, "") for job in group.jobs)
+    return named or dbt_node(group)
 
 
-def _shape_with_label(executions: Sequence[SqlRecord], shared: Container[str]) -> str:
+def _shape_with_label(group: JobGroup, shared: Container[str]) -> str:
     """The shape of a query's plan behind a label, if its description names no single query."""
-    root = next((one for one in executions if one.execution_id == one.root_id), None)
+    root = next((one for one in group.executions if one.execution_id == one.root_id), None)
     text = "" if root is None else _first([root.description])
     if root is None or root.plan_names is None or not text:
         return ""
@@ -395,17 +394,16 @@ def _shape_with_label(executions: Sequence[SqlRecord], shared: Container[str]) -
     return f"{_cut(label, _MAX_LABEL)} [{root.plan_names.shape}]"
 
 
-def _default_name(
-    jobs: Sequence[JobStart], executions: Sequence[SqlRecord], shared: Container[str]
-) -> str:
+def _default_name(group: JobGroup, shared: Container[str]) -> str:
     """The name without a key, see `job_name`."""
+    jobs = group.jobs
     groups = (job.properties.get(_GROUP, "") for job in jobs)
     described = (_given(job, "spark.job.description") for job in jobs)
     return (
-        _first(group for group in groups if not _GENERATED.search(group))
-        or dbt_node(jobs, executions)
-        or _shape_with_label(executions, shared)
-        or _first(execution.description for execution in _in_order(executions))
+        _first(one for one in groups if not _GENERATED.search(one))
+        or dbt_node(group)
+        or _shape_with_label(group, shared)
+        or _first(execution.description for execution in _in_order(group.executions))
         or _first(described)
         or _first(job.properties.get("callSite.short", "") for job in jobs)
         or _first(info.name for job in reversed(jobs) for info in job.stages[-1:])
@@ -413,9 +411,9 @@ def _default_name(
     )
 
 
-def _name_of_plan(executions: Sequence[SqlRecord], key: str) -> str:
+def _name_of_plan(group: JobGroup, key: str) -> str:
     """The name of the root execution's plan; "" if there is none."""
-    roots = (execution for execution in executions if execution.execution_id == execution.root_id)
+    roots = (one for one in group.executions if one.execution_id == one.root_id)
     names = next((execution.plan_names for execution in roots if execution.plan_names), None)
     if names is None:
         return ""

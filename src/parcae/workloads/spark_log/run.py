@@ -105,7 +105,7 @@ def _collect(checked: CheckedLog, reading: LogReading, into: _Collected) -> None
     shared = shared_descriptions(log)
     schedule = _Schedule(log.blocks, _last_ms(log, checked.tasks.finish_ms))
     for group in job_groups(log):
-        name = job_name(group.jobs, group.executions, log.settings, reading.key, shared)
+        name = job_name(group, log.settings, reading.key, shared)
         stages = own_stages(group, owner)
         wrong = checked.what_is_wrong(group, stages)
         job = None if name is None else _job(name, group, log, stages, schedule)
