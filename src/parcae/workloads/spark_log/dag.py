@@ -18,12 +18,15 @@ from parcae.workloads.spark_log.application import (
     SqlRecord,
     StageRecord,
 )
-from parcae.workloads.spark_log.driver import FreeTime, own_finish_ms, replayed_ms, slot_changes
 from parcae.workloads.spark_log.durations import (
+    FreeTime,
     PlacedTasks,
     StageSamples,
     first_successes,
+    own_finish_ms,
     place_tasks,
+    replayed_ms,
+    slot_changes,
     stage_samples,
 )
 from parcae.workloads.spark_log.events import StageInfo
@@ -64,7 +67,7 @@ class StageRun:
 
     `name` is for display; `kind` is the same in every run. Parents are indices within the job's
     run; `control_parents` are inferred from timing. `spark_job` numbers the Spark jobs of the run
-    from 0. `replayed_ms` are durations in order of launch, see `driver.replayed_ms`. For
+    from 0. `replayed_ms` are durations in order of launch, see `durations.replayed_ms`. For
     `waited_ms` a slot was free between its first and its last launch (locality, new executors). A
     stage that `is_startup` is the first of its application: its lag is not that of a warm driver.
     One that `is_filled` has the durations of another run, see `profile.filled`.
@@ -99,7 +102,7 @@ class JobRun:
     `pause_ms`): the server's session, the job group. `application`
     identifies the application (each application starts cold). `pool` is Spark's scheduler pool, and
     `user` the person, "" if none was set. `slots` are the changes of the application's task slots,
-    see `driver.slot_changes`. `task_ms` is the log's time of its successful tasks.
+    see `durations.slot_changes`. `task_ms` is the log's time of its successful tasks.
     """
 
     name: str
@@ -145,7 +148,7 @@ def job_runs(
     checked: CheckedLog, key: str | None, left_out: LeftOut, choice: Choice
 ) -> tuple[list[JobRun], list[tuple[int, int]]]:
     """Every completed run of a job in the log, in order of submission; and how its slots changed,
-    see `driver.slot_changes`.
+    see `durations.slot_changes`.
     """
     log = checked.log
     shared = shared_descriptions(log)

@@ -389,7 +389,7 @@ class LoggedRuns:
     orders: dict[str, LoggedOrder] = field(default_factory=dict)
 
     def add(self, checked: CheckedLog) -> list[tuple[int, int]]:
-        """Add the runs of an application; how its slots changed, see `driver.slot_changes`."""
+        """Add the runs of an application; how its slots changed, see `durations.slot_changes`."""
         log = checked.log
         reading = self.reading
         runs, slots = job_runs(checked, reading.key, reading.left_out, reading.choice)

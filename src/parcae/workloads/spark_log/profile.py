@@ -335,9 +335,11 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
     """
     first = cluster[0]
     canonical = {index: position for position, index in enumerate(first.order)}
-    in_order = [
-        [ordered.stages[canonical[i]] for ordered in cluster] for i in range(len(first.order))
-    ]
+    rows = []
+    for ordered in cluster:
+        stages_of_run = ordered.stages
+        rows.append([stages_of_run[canonical[i]] for i in range(len(stages_of_run))])
+    in_order = list(zip(*rows, strict=True))
     spread = _spread(in_order)
     stages = tuple(
         _merged_stage(
@@ -348,10 +350,6 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         for i, runs in enumerate(in_order)
     )
     runs = [ordered.run for ordered in cluster]
-    of_runs = [
-        (ordered.run, [ordered.stages[canonical[i]] for i in range(len(first.order))])
-        for ordered in cluster
-    ]
     return JobSpec(
         name,
         stages,
@@ -360,7 +358,7 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         pool=_most_frequent(run.pool for run in runs),
         user=_most_frequent(run.user for run in runs),
         queue=_most_frequent(run.queue for run in runs),
-        driver_time=driver_time(of_runs),
+        driver_time=driver_time(list(zip(runs, rows, strict=True))),
         pauses_ms=_pauses_ms(runs),
         run_factors=spread.factors if len(runs) > 1 else (),
         scan_bytes=float(np.mean([run.scan_bytes for run in runs])),
@@ -375,7 +373,7 @@ def _most_frequent(names: Iterable[str]) -> str:
     return Counter(names).most_common(1)[0][0]
 
 
-def _spread(stages: list[list[StageRun]]) -> RunSpread:
+def _spread(stages: Sequence[Sequence[StageRun]]) -> RunSpread:
     mean_ms = np.array([[_mean_ms(run.samples) for run in runs] for runs in stages], np.float64).T
     num_tasks = np.array([[run.num_tasks for run in runs] for runs in stages], np.int64).T
     level = np.array([[run.samples.level for run in runs] for runs in stages], np.int64).T
