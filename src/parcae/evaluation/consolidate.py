@@ -90,7 +90,7 @@ class HeldCores:
 
     @classmethod
     def of(cls, checked: CheckedLog, slots: Sequence[tuple[int, int]]) -> HeldCores:
-        """Those of a log whose task slots changed so (`driver.slot_changes`)."""
+        """Those of a log whose task slots changed so (`durations.slot_changes`)."""
         log, tasks = checked.log, checked.tasks
         name = log.name or log.app_id or log.label
         task_cores = _most_common(log.cores_per_task(), 1)

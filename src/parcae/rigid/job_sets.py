@@ -16,7 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from parcae.base.errors import ConfigError, FormatError, WorkloadError, suggestion
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
-from parcae.workloads.job_sets import Whole, read_model
+from parcae.workloads.job_sets import Whole
+from parcae.workloads.tables import read_model
 
 #: Upper bound of durations and demands, so that their product stays far below the largest int64.
 _LARGEST = 1 << 31
