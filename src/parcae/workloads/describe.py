@@ -88,25 +88,30 @@ def fingerprint(workload: Workload) -> str:
     were added later (spread, pools, users, bytes, driver time, sessions) enter the hash only where
     they are set, so that older workloads keep their fingerprints.
     """
-    digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
+    digest = hashlib.sha256()
+
+    def add(*values: object) -> None:
+        digest.update(repr(values).encode())
+
+    add(len(workload.jobs), workload.weights)
     if workload.cores_per_task > 1:
-        digest.update(repr(("cores", workload.cores_per_task)).encode())
+        add("cores", workload.cores_per_task)
     table_index: dict[TaskDurations, int] = {}
     for job in workload.jobs:
-        digest.update(repr((job.name, job.arrival_ms)).encode())
+        add(job.name, job.arrival_ms)
         if job.work_sigma > 0 or job.pool:
-            digest.update(repr(("job", job.work_sigma, job.pool)).encode())
+            add("job", job.work_sigma, job.pool)
         if job.user:
-            digest.update(repr(("user", job.user)).encode())
+            add("user", job.user)
         if (driver := job.driver_time) is not None:
             for times in (driver.gap_ms, driver.lag_ms, driver.tail_ms):
                 digest.update(b"driver:" + times.tobytes())
             digest.update(repr([stage.spark_job for stage in job.stages]).encode())
         if job.session >= 0 or job.pauses_ms:
-            digest.update(repr(("session", job.session, job.pauses_ms)).encode())
+            add("session", job.session, job.pauses_ms)
         digest.update(job.run_factors.tobytes())
         if job.scan_bytes > 0:
-            digest.update(repr(("scanned", float(job.scan_bytes))).encode())
+            add("scanned", float(job.scan_bytes))
         for stage in job.stages:
             # Stages may share one duration table. Its samples are hashed once; later stages refer
             # to its number.
@@ -114,13 +119,12 @@ def fingerprint(workload: Workload) -> str:
             shared = table_index.get(table)
             # Whole numbers, too: files have them as floats.
             amounts = map(float, (stage.cpu, stage.memory, stage.mean_task_ms))
-            digest.update(repr((stage.num_tasks, stage.parents, *amounts, shared)).encode())
+            add(stage.num_tasks, stage.parents, *amounts, shared)
             if stage.duration_sigma > 0 or stage.input_bytes > 0:
-                added = ("stage", float(stage.duration_sigma), float(stage.input_bytes))
-                digest.update(repr(added).encode())
+                add("stage", float(stage.duration_sigma), float(stage.input_bytes))
             if shared is None:
                 table_index[table] = len(table_index)
-                digest.update(repr(table.levels).encode())
+                add(*table.levels)
                 for samples in (*table.fresh, *table.first, *table.rest):
                     digest.update(b"%d:" % len(samples) + samples.tobytes())
     return digest.hexdigest()[:16]
