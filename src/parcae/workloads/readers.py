@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from parcae.base.errors import ConfigError, FormatError, suggestion
 from parcae.base.extensions import import_function, is_reference, load, rows
@@ -20,9 +20,7 @@ from parcae.base.urls import address_of
 from parcae.workloads.import_report import ImportReport, Progress
 from parcae.workloads.workload import Workload
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Paths = TypeVar("Paths")
+Reading = TypeVar("Reading", bound=Callable[..., Any])
 
 _HEAD_BYTES = 64 * 1024
 _ROLLING_PART = re.compile(r"events_\d+_")
@@ -179,9 +177,7 @@ def who_reads(path: Path, not_format: str) -> str:
     return f"it looks like {kind.called}: {kind.reads.replace('PATH', str(path))}"
 
 
-def saying_what_reads(
-    format_name: str,
-) -> Callable[[Callable[Concatenate[Paths, P], R]], Callable[Concatenate[Paths, P], R]]:
+def saying_what_reads(format_name: str) -> Callable[[Reading], Reading]:
     """A decorator of readers: errors about the format of a file say what reads the file.
 
     The reader's first argument is a path or a list of paths.
@@ -190,22 +186,20 @@ def saying_what_reads(
     looks like a Spark event log: parcae workload import spark-events ...".
     """
 
-    def decorated(
-        read: Callable[Concatenate[Paths, P], R],
-    ) -> Callable[Concatenate[Paths, P], R]:
+    def decorated(read: Reading) -> Reading:
         @wraps(read)
-        def reading(paths: Paths, /, *args: P.args, **options: P.kwargs) -> R:
+        def reading(paths: Any, /, *args: Any, **options: Any) -> Any:
             try:
                 return read(paths, *args, **options)
             except FormatError as error:
-                given: Any = [paths] if isinstance(paths, str | Path) else paths
+                given = [paths] if isinstance(paths, str | Path) else paths
                 hints = (who_reads(Path(path), format_name) for path in given)
                 hint = next(filter(None, hints), "")
                 if not hint or hint in str(error):
                     raise
                 raise FormatError(f"{error}; {hint}") from error
 
-        return reading
+        return cast(Reading, reading)
 
     return decorated
 
