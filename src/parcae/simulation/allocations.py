@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from parcae.base.errors import ConfigError, suggestion
 from parcae.simulation.applications import Allocator, Application, Seen, split_by_weight
@@ -28,7 +28,7 @@ _WAIT_TO_KILL_MS = 2_000
 class Static:
     """Each application keeps its share of the executors, by weight."""
 
-    manager: Manager = field(default=Manager.TELLS, init=False)
+    manager: ClassVar = Manager.TELLS
 
     def begin(self, num_executors: int, applications: Sequence[Application]) -> list[int]:
         """Begin with the split."""
@@ -58,19 +58,15 @@ class Queues:
     kind: str
     min_executors: int = 0
     idle_ms: int = 60_000
-    manager: Manager = field(default=Manager.ASKED, init=False)
-    _size: int = field(default=0, init=False)
-    _next_ms: int = field(default=0, init=False)
-    _starved_ms: dict[str, int] = field(default_factory=dict, init=False)
-    #: By application, when its executors that are marked are killed.
-    _marked: dict[str, list[int]] = field(default_factory=dict, init=False)
+    manager: ClassVar = Manager.ASKED
 
     def begin(self, num_executors: int, applications: Sequence[Application]) -> list[int]:
         """Begin with the fewest executors that applications keep."""
         self._size = num_executors
         self._next_ms = 0
-        self._starved_ms.clear()
-        self._marked = {one.name: [] for one in applications}
+        self._starved_ms: dict[str, int] = {}
+        #: By application, when its executors that are marked are killed.
+        self._marked: dict[str, list[int]] = {one.name: [] for one in applications}
         each = min(self.min_executors, num_executors // max(1, len(applications)))
         return [each] * len(applications)
 
@@ -230,22 +226,24 @@ class Lending:
     worth: float = 2.0
     pause: float = 2.0
     last: float = 3.0
-    #: By application, the executors that it should have, and those that it is told to have.
-    goal: dict[str, int] = field(default_factory=dict, init=False)
-    told: dict[str, int] = field(default_factory=dict, init=False)
-    _spare: dict[str, deque[tuple[float, int]]] = field(default_factory=dict, init=False)
-    _received_ms: dict[str, float] = field(default_factory=dict, init=False)
-    #: By application, how long its last pauses were, and since when it has one.
-    _pauses_ms: dict[str, deque[float]] = field(default_factory=dict, init=False)
-    _since_ms: dict[str, float] = field(default_factory=dict, init=False)
-    #: Of the last call; a live clock does not begin at 0.
-    _clock_ms: float = field(default=math.inf, init=False)
-    #: By application, its executors; and until when those take room that are gone.
-    _up: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
-    _going: list[float] = field(default_factory=list, init=False)
-    gain: Gain = field(default_factory=Gain, init=False)
-    #: Until when nothing is lent.
-    stopped_ms: float = field(default=-math.inf, init=False)
+
+    def __post_init__(self) -> None:
+        #: By application, the executors that it should have, and those that it is told to have.
+        self.goal: dict[str, int] = {}
+        self.told: dict[str, int] = {}
+        self._spare: dict[str, deque[tuple[float, int]]] = {}
+        self._received_ms: dict[str, float] = {}
+        #: By application, how long its last pauses were, and since when it has one.
+        self._pauses_ms: dict[str, deque[float]] = {}
+        self._since_ms: dict[str, float] = {}
+        #: Of the last call; a live clock does not begin at 0.
+        self._clock_ms = math.inf
+        #: By application, its executors; and until when those take room that are gone.
+        self._up: dict[str, tuple[int, float]] = {}
+        self._going: list[float] = []
+        self.gain = Gain()
+        #: Until when nothing is lent.
+        self.stopped_ms = -math.inf
 
     def share(self, clock_ms: float, demands: Mapping[str, Demand]) -> dict[str, int]:
         """How many executors each application is told to have from now on."""
@@ -409,9 +407,7 @@ class Served:
     start_ms: float = 3_000.0
     #: Other numbers of the rule, by its fields.
     numbers: Mapping[str, float] = field(default_factory=dict)
-    manager: Manager = field(default=Manager.TELLS, init=False)
-    _rule: Lending = field(default_factory=lambda: Lending(1), init=False)
-    _next_ms: int = field(default=0, init=False)
+    manager: ClassVar = Manager.TELLS
 
     def begin(self, num_executors: int, applications: Sequence[Application]) -> list[int]:
         """Begin with the split."""
