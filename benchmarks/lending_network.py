@@ -124,6 +124,7 @@ class LendingByNetwork(Lending):
     _has_declined: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         states = [one.simulator.state for one in self.applications]
         stages = sum(len(state.stages) + 1 for state in states)
         edges = sum(len(state.children) for state in states)
