@@ -11,9 +11,11 @@ BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 Float32Array = npt.NDArray[np.float32]
 Float64Array = npt.NDArray[np.float64]
+RecordArray = npt.NDArray[np.void]
+AnyArray = npt.NDArray[Any]
 
 
-def level(edges: Int64Array, *changes: tuple[Int64Array, Any]) -> npt.NDArray[Any]:
+def level(edges: Int64Array, *changes: tuple[Int64Array, Any]) -> AnyArray:
     """The sum of all changes up to each of some times, which are all times of changes in order.
 
     A change has times and the steps that are made then.

@@ -6,9 +6,8 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from parcae.base.arrays import Int64Array
+from parcae.base.arrays import Int64Array, RecordArray
 from parcae.cluster.state import ExecutorClass, World
 
 #: The completion time of a job that was not complete when the run ended.
@@ -111,8 +110,8 @@ class Trace:
     num_decisions: int
     num_events: int
     num_tasks: int
-    tasks: npt.NDArray[np.void] | None = None
-    decisions: npt.NDArray[np.void] | None = None
+    tasks: RecordArray | None = None
+    decisions: RecordArray | None = None
     classes: tuple[ExecutorClass, ...] = ()
     faults: FaultCounts | None = None
     held_ms: int | None = None

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from parcae.base.arrays import AnyArray
 from parcae.base.errors import FormatError, PolicyError, suggestion
 from parcae.base.files import write_bytes
 from parcae.base.loader import MAX_FILE_BYTES, parsed_json
@@ -29,7 +29,7 @@ VERSION = 1
 SUFFIX = ".safetensors"
 #: The best policy so far, in the folder of a training.
 BEST_FILE = "best.safetensors"
-Weights = dict[str, npt.NDArray[Any]]
+Weights = dict[str, AnyArray]
 Model = TypeVar("Model", bound=BaseModel)
 
 

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from parcae.base.arrays import BoolArray, Float64Array, Int64Array, level
+from parcae.base.arrays import BoolArray, Float64Array, Int64Array, RecordArray, level
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.base.texts import MS_PER_HOUR
 from parcae.cluster.state import ExecutorClass
@@ -246,7 +245,7 @@ def executor_share(trace: Trace) -> Float64Array:
     return np.asarray(trace.executed_ms / np.maximum(1, end - trace.arrival_ms), np.float64)
 
 
-def _tasks(trace: Trace) -> npt.NDArray[np.void]:
+def _tasks(trace: Trace) -> RecordArray:
     """Return the recorded tasks of the run."""
     if trace.tasks is None:
         raise ConfigError(

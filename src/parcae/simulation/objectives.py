@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from parcae.base.arrays import Float64Array, Int64Array
+from parcae.base.arrays import AnyArray, Float64Array, Int64Array
 from parcae.base.errors import ConfigError
 from parcae.base.extensions import is_reference, load, rows
 
@@ -107,7 +105,7 @@ def finished_jobs(
     here = slice(max(1, num_arrived))
     last_ms = end_ms.max() if is_complete.all() else max(clock_ms, int(arrival_ms[0]))
 
-    def of_run(values: npt.NDArray[Any]) -> Float64Array:
+    def of_run(values: AnyArray) -> Float64Array:
         return np.array([values[here]], np.float64)
 
     return FinishedJobs(

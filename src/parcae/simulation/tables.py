@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from parcae.base.arrays import Float64Array, Int64Array
+from parcae.base.arrays import Float64Array, Int64Array, RecordArray
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.cluster.orders import one_pool
 from parcae.cluster.state import STAGE_SPEC, World
@@ -149,7 +149,7 @@ class WorkloadTables(NamedTuple):
     spark_job: Any  # int64[num_stages], the stage's Spark job within the job; -1: not known
 
 
-def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[np.void]:
+def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> RecordArray:
     """GRID rows for 0..levels[-1] executors.
 
     Source: Decima, section 6.2; decima-sim's wave lookup for numbers outside the levels.
@@ -188,7 +188,7 @@ class _Builder:
         self.samples: list[npt.NDArray[np.int32]] = []
         self.num_samples = 0
         self.lists: list[tuple[int, int, int]] = []
-        self.grids: list[npt.NDArray[np.void]] = []
+        self.grids: list[RecordArray] = []
         self.grid_rows: dict[tuple[int, ...], int] = {}
         self.num_grid_rows = 0
         self.rows: dict[int, _Row] = {}  # by id of the duration table
@@ -281,7 +281,7 @@ class _Builder:
         return (stage.num_tasks, self.ascending[key], count, per_task, _ONE_GROUP)
 
 
-def _guesses(workload: Workload, specs: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+def _guesses(workload: Workload, specs: RecordArray) -> RecordArray:
     """The specs of every job as the scheduler guesses them for an unknown job."""
     guesses = specs.copy()
     first = 0
@@ -395,7 +395,7 @@ def _driver_tables(
     )
 
 
-def _driver_of(job: JobSpec, mode: DurationMode) -> npt.NDArray[np.void]:
+def _driver_of(job: JobSpec, mode: DurationMode) -> RecordArray:
     """DRIVER[num_runs, num_stages + 1]; one run where durations are deterministic."""
     times = job.driver_time or no_driver_time(len(job.stages))
     rows = np.zeros((len(times.tail_ms), len(job.stages) + 1), DRIVER)

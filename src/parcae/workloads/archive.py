@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import AnyArray
 from parcae.base.errors import ConfigError, FormatError, WorkloadError, suggestion
 from parcae.base.files import replacing
 from parcae.base.loader import members, open_file, parsed_json
@@ -54,7 +54,7 @@ _OF_STAGES = {
     "input_bytes": ("input_bytes", np.float64),
     "spark_job": ("spark_job", np.int64),
 }
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, AnyArray]
 #: Exceptions that numpy, zip and JSON raise on a truncated file or a file of another format.
 _UNREADABLE = (
     OSError,
@@ -289,11 +289,11 @@ def _jobs(manifest: dict[str, Any], arrays: Arrays, stages: list[StageSpec]) -> 
     return tuple(JobSpec(**row) for row in rows)
 
 
-def _known_ms(values: npt.NDArray[Any]) -> list[int | None]:
+def _known_ms(values: AnyArray) -> list[int | None]:
     return [None if ms < 0 else ms for ms in values.tolist()]
 
 
-def _split(values: Any, counts: npt.NDArray[Any]) -> list[Any]:
+def _split(values: Any, counts: AnyArray) -> list[Any]:
     """The values in groups, the first of `counts[0]` values, and so on."""
     ends = np.cumsum(counts).tolist()
     return [values[first:end] for first, end in itertools.pairwise([0, *ends])]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import RecordArray
 from parcae.workloads.describe import FIRST_RUNS_LEFT_OUT, spread_in_words
 from parcae.workloads.import_report import counted
 from parcae.workloads.spark_log.dag import JobRun
@@ -175,7 +175,7 @@ class RecordedRun:
     label: str
     applications: tuple[str, ...]
     jobs: tuple[RecordedJob, ...]
-    tasks: npt.NDArray[np.void]
+    tasks: RecordArray
     num_cores: int
     core_ms: int | None
     notes: tuple[str, ...] = ()

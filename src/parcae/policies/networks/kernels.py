@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import AnyArray
 from parcae.base.compiled.kernels import inlined, kernel, mix, sort_rows
 from parcae.base.compiled.products import add_product, copy_numbers, rectify
 
 
-def ranked_choices(stages: Sequence[int], logits: npt.NDArray[Any]) -> list[tuple[int, float]]:
+def ranked_choices(stages: Sequence[int], logits: AnyArray) -> list[tuple[int, float]]:
     """Return (stage row, probability) of the possible choices, the most probable first.
 
     The probabilities are a softmax over the finite logits; a logit of -inf marks an impossible

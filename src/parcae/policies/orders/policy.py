@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
-from parcae.base.arrays import Float64Array, Int64Array
+from parcae.base.arrays import AnyArray, Float64Array, Int64Array, RecordArray
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.kernels.accounts import IS_RECIPROCAL, IS_WORK
 from parcae.cluster.orders import Orders, blank_orders
@@ -55,9 +53,7 @@ def read_pools(
     return allocation.all_pools, allocation.pools_of(names, recorded), made
 
 
-def pool_rows(
-    pools: Sequence[PoolSpec], source: str
-) -> tuple[npt.NDArray[np.void], dict[str, int]]:
+def pool_rows(pools: Sequence[PoolSpec], source: str) -> tuple[RecordArray, dict[str, int]]:
     """Return the table of pools, and the row of every pool by its name."""
     if len(pools) > MAX_POOLS:
         raise ConfigError(f"{source}: {len(pools)} pools; at most {MAX_POOLS} can be simulated")
@@ -118,7 +114,7 @@ def _index(sigma: float, age: float) -> float:
     return float(np.max((ends / alive) / np.maximum(served / alive, 1e-12)))
 
 
-def gittins_tables(workload: Workload, config: SimulationConfig) -> dict[str, npt.NDArray[Any]]:
+def gittins_tables(workload: Workload, config: SimulationConfig) -> dict[str, AnyArray]:
     """Return the tables `sigma` and `index` for `plan_tables`.
 
     The spread of a recurring job's size is that of its simulated runs if the config's estimate
@@ -137,7 +133,7 @@ def gittins_tables(workload: Workload, config: SimulationConfig) -> dict[str, np
 def plan_tables(
     *,
     pool_of: Int64Array | None = None,
-    pools: npt.NDArray[np.void] | None = None,
+    pools: RecordArray | None = None,
     sigma: Float64Array | None = None,
     index: Float64Array | None = None,
     deadline_ms: Float64Array | None = None,

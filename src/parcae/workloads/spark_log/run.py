@@ -10,9 +10,8 @@ from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from parcae.base.arrays import Int64Array, level
+from parcae.base.arrays import Int64Array, RecordArray, level
 from parcae.workloads.import_report import Progress, counted
 from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.recorded_run import (
@@ -51,7 +50,7 @@ class _Collected:
     """Jobs, tasks and executors of the applications read so far; times are wall-clock ms."""
 
     jobs: list[RecordedJob] = field(default_factory=list)
-    tasks: list[npt.NDArray[np.void]] = field(default_factory=list)
+    tasks: list[RecordArray] = field(default_factory=list)
     applications: list[str] = field(default_factory=list)
     #: Begin, end, task slots and cores of every executor.
     presence: list[tuple[int, int, int, int]] = field(default_factory=list)
