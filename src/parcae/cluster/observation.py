@@ -42,37 +42,34 @@ class Observation(NamedTuple):
         start = int(self.jobs.stage_start[job])
         return range(start, start + int(self.jobs.num_stages[job]))
 
+    def _can_choose(self, rows: Any) -> Any:
+        """Which stages a decision may choose, see `is_schedulable`."""
+        stages = self.stages
+        # Bit c of `fits` says whether class c is large enough.
+        offered = ((self.source_count > 0) << np.arange(len(self.classes))).sum()
+        return (
+            (stages["is_saturated"][rows] == 0)
+            & (stages["num_parents_unsaturated"][rows] == 0)
+            & (stages["selected_round"][rows] != self.now["round_id"][0])
+            & ((stages["fits"][rows] & offered) != 0)
+        )
+
     def is_schedulable(self, stage: int) -> bool:
         """Whether a decision may choose the stage.
 
         It is unsaturated, its parents are saturated, no decision of this round chose it, and at
         least one offered executor is large enough for it.
         """
-        stages = self.stages
-        # Bit c of `fits` says whether class c is large enough.
-        is_offered = (self.source_count > 0) & (
-            (int(stages.fits[stage]) >> np.arange(len(self.classes))) & 1 == 1
-        )
-        return bool(
-            stages.is_saturated[stage] == 0
-            and stages.num_parents_unsaturated[stage] == 0
-            and stages.selected_round[stage] != self.now.round_id[0]
-            and is_offered.any()
-        )
+        return bool(self._can_choose(stage))
 
     def schedulable_stages(self) -> list[int]:
         """Rows of the schedulable stages, in order of the jobs' arrival, then by stage index."""
         jobs = self.active_jobs
         num_stages = self.jobs["num_stages"][jobs]
         before = np.cumsum(num_stages) - num_stages
-        first = np.repeat(self.jobs["stage_start"][jobs] - before, num_stages)
-        rows = first + np.arange(len(first))
-        stages = self.stages
-        rows = rows[stages["is_saturated"][rows] == 0]
-        rows = rows[stages["num_parents_unsaturated"][rows] == 0]
-        rows = rows[stages["selected_round"][rows] != self.now["round_id"][0]]
-        offered = (self.source_count > 0) << np.arange(len(self.classes))
-        found: list[int] = rows[(stages["fits"][rows] & offered.sum()) != 0].tolist()
+        rows = np.repeat(self.jobs["stage_start"][jobs] - before, num_stages)
+        rows = rows + np.arange(len(rows))
+        found: list[int] = rows[self._can_choose(rows)].tolist()
         return found
 
     def demand(self, stage: int) -> int:
