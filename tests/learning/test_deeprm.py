@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import DivergedError
 from parcae.evaluation.statistics import ratio_estimate
 from parcae.learning.loop import IterationSeeds
-from parcae.policies.networks.layout import allocate
 from parcae.rigid.benchmark import benchmark_packing
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.deeprm.kernels import DeepRMRecord, DeepRMSettings, shapes, sums_of
@@ -50,7 +50,7 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
     batch.begin()
     for _ in range(40):
         batch.step(rng.integers(-1, 10, len(batch)))
-    record = allocate(DeepRMRecord, 1, decisions=20, **settings.sizes)
+    record = allocate_tables(DeepRMRecord, 1, decisions=20, **settings.sizes)
     views = batch.show()
     tables = DeepRMPolicy("deeprm", weights, settings).tables(views)
     for row in range(20):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from parcae.base.compiled.tables import allocate_tables
 from parcae.environments.adapters import (
     Array,
     Arrays,
@@ -27,7 +28,6 @@ from parcae.environments.adapters import (
 )
 from parcae.environments.layout import BOUND, PackingFeature, WaitingFeature
 from parcae.environments.settings import PackingSettings, read_packing
-from parcae.policies.networks.layout import allocate
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.kernels.stepping import begin_many, mask_many, show_many, step_many
 from parcae.rigid.kernels.views import draw_images
@@ -66,7 +66,7 @@ class PackingEpisodes:
         self.sequences: list[RigidJobs | None] = [None] * count
         self.seeds = [0] * count
         seen = {"slots": self.num_slots, "resources": num_resources}
-        self._states = allocate(
+        self._states = allocate_tables(
             Packing,
             count,
             jobs=num_jobs,
@@ -75,7 +75,7 @@ class PackingEpisodes:
             **seen,
         )
         self._states.capacity[:] = self.capacity
-        self._sequence_tables = allocate(
+        self._sequence_tables = allocate_tables(
             SequenceTables, count, jobs=num_jobs, resources=num_resources
         )
         self._views = allocate_view(count, False, points=1, **seen)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined
-from parcae.policies.networks.layout import FieldSpec, allocate, doubles, integers
+from parcae.base.compiled.tables import FieldSpec, allocate_tables, doubles, integers, records
 
 NO_JOB = -1  # an empty slot
 VOID = -1  # the decision to let time pass
@@ -106,10 +106,10 @@ VISIBLE_JOB = _columns(("slot", "estimate", "age", "can_start"), ("log_estimate"
 class SequenceTables(NamedTuple):
     """The jobs of one sequence (with a leading axis: of many), by arrival; hidden from policies."""
 
-    specs: Any = FieldSpec(SPEC, ("jobs",))
+    specs: Any = records(SPEC, "jobs")
     demand: Any = integers("jobs", "resources")
     num_jobs: Any = integers(1)
-    rules: Any = FieldSpec(RULES, (1,))
+    rules: Any = records(RULES, 1)
 
 
 class Packing(NamedTuple):
@@ -118,8 +118,8 @@ class Packing(NamedTuple):
     With exact times a cluster has a slot for each job, no backlog, and a horizon of 1.
     """
 
-    clock: Any = FieldSpec(CLOCK, (1,))
-    jobs: Any = FieldSpec(JOB, ("jobs",))
+    clock: Any = records(CLOCK, 1)
+    jobs: Any = records(JOB, "jobs")
     slots: Any = integers("slots", fill=NO_JOB)  # rows of waiting jobs or NO_JOB
     backlog: Any = integers("backlog", fill=NO_JOB)  # ring of rows in order of arrival
     # Rows of jobs that were placed and have not finished: in order of placing, with exact times by
@@ -148,8 +148,8 @@ class View(NamedTuple):
     3.2, without the detour over images.
     """
 
-    head: Any = FieldSpec(HEAD, (1,))
-    jobs: Any = FieldSpec(VISIBLE_JOB, ("slots",))
+    head: Any = records(HEAD, 1)
+    jobs: Any = records(VISIBLE_JOB, "slots")
     demand: Any = integers("slots", "resources")
     free: Any = integers("resources")  # free units now
     capacity: Any = integers("resources")
@@ -159,7 +159,7 @@ class View(NamedTuple):
 
 def allocate_view(count: int, wants_profile: bool = False, **sizes: int) -> View:
     """Allocate the views of clusters, which are filled anew before each decision."""
-    views = allocate(View, count, **sizes)
+    views = allocate_tables(View, count, **sizes)
     views.head["wants_profile"] = int(wants_profile)
     return views
 

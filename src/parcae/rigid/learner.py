@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
+from parcae.base.compiled.tables import Tables, allocate_tables
 from parcae.base.errors import ConfigError, FormatError
 from parcae.base.extensions import load, require
 from parcae.learning.config import recipe_settings
 from parcae.learning.loop import Learner, Measured, compile_kernels
 from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.networks.layout import Tables, allocate, require_shapes
+from parcae.policies.networks.layout import require_shapes
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.kernels.stepping import explore_many
 from parcae.rigid.layout import Cost, select
@@ -195,7 +196,7 @@ class PackingLearner(Learner):
 
     def explore(self, batch: PackingBatch, kind: type[Tables], **sizes: int) -> list[Tables]:
         """Run all clusters with drawn decisions. Returns the record of each run."""
-        records = allocate(kind, len(batch), **sizes)
+        records = allocate_tables(kind, len(batch), **sizes)
         policy: Any = self.policy()
 
         def run(first: int, last: int) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import ConfigError, WorkloadError
-from parcae.policies.networks.layout import allocate
 from parcae.rigid.config import PackingConfig, TimeMode
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
@@ -70,7 +70,7 @@ def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) 
         )
     num_jobs = max(1, max(len(s) for s in sequences))
     num_resources = len(sequences[0].capacity)
-    tables = allocate(SequenceTables, len(sequences), jobs=num_jobs, resources=num_resources)
+    tables = allocate_tables(SequenceTables, len(sequences), jobs=num_jobs, resources=num_resources)
     specs, demand, counts, rules = tables
     for row, jobs in enumerate(sequences):
         _check_fits(jobs, config)
@@ -159,7 +159,7 @@ class PackingBatch:
         points = (num_jobs if is_exact else horizon) + 1 if wants_profile else 1
         count = len(self.sequence_rows)
         seen = {"slots": slots, "resources": num_resources}
-        self.states = allocate(
+        self.states = allocate_tables(
             Packing, count, jobs=num_jobs, backlog=backlog, horizon=horizon, **seen
         )
         self.views = allocate_view(count, wants_profile, points=points, **seen)

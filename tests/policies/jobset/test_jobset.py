@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import FormatError
 from parcae.cluster.kernels.policies import decide
-from parcae.policies.networks.layout import allocate
 from parcae.policies.networks.training import JobChoices, JobData
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.jobs import RigidJobs
@@ -53,7 +53,7 @@ def _log(num_resources: int) -> RigidJobs:
 
 def _explored(source, weights, capacity=2048):
     batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=True, seed=3)
-    records = allocate(JobSetRecord, 2, decisions=capacity, rows=40_000)
+    records = allocate_tables(JobSetRecord, 2, decisions=capacity, rows=40_000)
     policy = JobSetPolicy("set", {**weights, "rule": RULE})
     tables = policy.tables(batch.views)
     explore_many(batch.clusters, batch.views, tables, records, int(Cost.SLOWDOWN), 0, 2)

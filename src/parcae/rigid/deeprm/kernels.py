@@ -14,16 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.base.compiled.products import add_product
+from parcae.base.compiled.tables import FieldSpec, doubles, floats, integers
 from parcae.cluster.kernels.policies import decide
 from parcae.policies.networks.kernels import largest
-from parcae.policies.networks.layout import (
-    FieldSpec,
-    Weights,
-    doubles,
-    floats,
-    integers,
-    require_shapes,
-)
+from parcae.policies.networks.layout import Weights, require_shapes
 from parcae.rigid.config import PackingConfig
 from parcae.rigid.layout import VOID
 from parcae.rigid.policies import explore

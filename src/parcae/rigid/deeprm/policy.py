@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parcae.base.compiled.tables import empty_tables
 from parcae.base.errors import ConfigError
 from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.networks.layout import Weights, empty_tables
+from parcae.policies.networks.layout import Weights
 from parcae.rigid.deeprm.kernels import (
     FEATURE_VERSION,
     KIND,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.base.compiled.products import copy_numbers
+from parcae.base.compiled.tables import doubles, floats, integers
 from parcae.cluster.kernels.policies import decide
 from parcae.policies.networks.kernels import draw, embed_jobs, hold_logit, job_logit, largest
 from parcae.policies.networks.layout import (
@@ -18,11 +19,8 @@ from parcae.policies.networks.layout import (
     critic_shapes,
     deep_set,
     deep_set_shapes,
-    doubles,
     flat,
-    floats,
     glorot,
-    integers,
 )
 from parcae.rigid.layout import VOID, largest_share
 from parcae.rigid.policies import explore

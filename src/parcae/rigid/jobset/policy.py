@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from parcae.base.compiled.tables import empty_tables
 from parcae.base.errors import FormatError
 from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.networks.layout import Weights, empty_tables
+from parcae.policies.networks.layout import Weights
 from parcae.rigid.jobset.kernels import (
     FEATURE_VERSION,
     JobSetParts,

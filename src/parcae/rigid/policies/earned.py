@@ -12,15 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, mix, row_of
+from parcae.base.compiled.tables import allocate_tables, doubles, empty_tables, integers, records
 from parcae.base.errors import ConfigError
 from parcae.cluster.kernels.policies import decide
-from parcae.policies.networks.layout import (
-    FieldSpec,
-    allocate,
-    doubles,
-    empty_tables,
-    integers,
-)
 from parcae.rigid.kernels.transitions import advance, begin, cluster_of, next_event, place, take
 from parcae.rigid.kernels.views import show
 from parcae.rigid.layout import (
@@ -62,7 +56,7 @@ class Virtual(NamedTuple):
 
     states: Packing  # of NUM_VIRTUAL clusters
     seen: View  # of the virtual run that decides now
-    specs: Any = FieldSpec(SPEC, ("jobs",))  # with durations as far as they are known
+    specs: Any = records(SPEC, "jobs")  # with durations as far as they are known
     weight: Any = doubles("jobs")  # 1 / bounded duration as far as it is known
     has_ended: Any = integers("jobs")  # 1 if the job has ended in the real run
     # Of every virtual run: sum over jobs of (wait x weight) up to a time, its growth per unit of
@@ -463,7 +457,7 @@ def allocate_virtual(states: Packing, views: View) -> Virtual:
     seen = {"slots": slots, "resources": states.capacity.shape[1]}
     view = allocate_view(1, wants_profile=True, points=views.points.shape[1], **seen)
     return Virtual(
-        allocate(Packing, NUM_VIRTUAL, jobs=jobs, backlog=0, horizon=1, **seen),
+        allocate_tables(Packing, NUM_VIRTUAL, jobs=jobs, backlog=0, horizon=1, **seen),
         row_of(view, 0),
         **empty_tables(Virtual, jobs=jobs),
     )

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.compiled.tables import empty_tables
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.cluster.kernels.policies import decide
-from parcae.policies.networks.layout import empty_tables
 from parcae.rigid.kernels.stepping import play_many
 from parcae.rigid.layout import Clusters, Packing, View
 from parcae.rigid.policies.scores import (

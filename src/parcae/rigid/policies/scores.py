@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.base.compiled.kernels import inlined, kernel, unit
+from parcae.base.compiled.tables import integers
 from parcae.cluster.kernels.policies import decide
-from parcae.policies.networks.layout import integers
 from parcae.rigid.layout import VOID, largest_share
 from parcae.rigid.policies.backfilling import conservative, easy, first_come
 
