@@ -38,7 +38,7 @@ def jobs_frame(trace: Trace) -> pl.DataFrame:
     is_complete = pl.Series(trace.completion_ms != NOT_COMPLETED)
     return frame.with_columns(
         pl.when(is_complete).then(pl.col("completion_ms", "jct_ms")),
-        pl.when(pl.col("arrival_ms") < NEVER_MS).then("arrival_ms"),
+        pl.when(pl.col("arrival_ms") < int(NEVER_MS)).then("arrival_ms"),
     )
 
 

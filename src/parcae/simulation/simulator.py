@@ -258,7 +258,7 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
     arrival_ms = np.array(sequence.arrival_ms, np.int64)
     places = np.arange(num_jobs)
 
-    def by_place(values: Any, missing: int) -> Any:
+    def by_place(values: Any, missing: int | np.int64) -> Any:
         column = np.full(len(jobs), missing)
         column[places] = values[:num_jobs]
         return column

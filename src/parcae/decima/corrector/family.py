@@ -68,7 +68,7 @@ class CorrectorFamily:
         """The policy with these weights."""
         return CorrectorPolicy("corrector", weights, tuple(self.parameters), self.curves)
 
-    def allocate_tables(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
+    def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
         num_jobs = self.scenario.num_jobs
         levels = len(self.curves.levels)

@@ -159,7 +159,7 @@ class DecimaFamily:
             "decima", weights, self.decima, executors, self._magnitudes, self._curves
         )
 
-    def allocate_tables(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
+    def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records for this many simulators."""
         num_jobs = self.scenario.num_jobs
         workload = self.scenario.workload

@@ -255,8 +255,8 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
         is_ended = job.outcome is not JobOutcome.UNFINISHED
         ended = job.completion_ms - zero_ms if is_ended else NOT_COMPLETED
         submitted = job.submission_ms - zero_ms
-        order = count_of_name[job.name]
-        jobs.append(replace(job, order=order, submission_ms=submitted, completion_ms=ended))
+        count = count_of_name[job.name]
+        jobs.append(replace(job, order=count, submission_ms=submitted, completion_ms=ended))
     tasks = np.concatenate(collected.tasks)
     tasks["job"] = new_row[tasks["job"]]
     tasks["start_ms"] -= zero_ms
