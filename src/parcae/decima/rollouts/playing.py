@@ -149,7 +149,6 @@ def mean_differences(costs: Costs) -> tuple[Costs, Costs]:
     return differences.mean(axis=1), errors
 
 
-_NEVER = np.int64(NEVER_MS)
 _REST = 2
 #: Draws of the duration of a running task, until one is as long as the task has run already.
 _MOST_DRAWS = 24
@@ -372,7 +371,7 @@ def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped
     first = state.now.num_jobs[0]
     num_classes = state.classes.shape[0]
     future.events.next_arrival[0] = first
-    future.arrival_ms[first:] = _NEVER
+    future.arrival_ms[first:] = NEVER_MS
     if assumed.mean_gap_ms[0] <= 0.0:
         return
     bits = mix(future.events.seed[0] ^ _ARRIVALS)
@@ -411,7 +410,7 @@ def _begin(simulation, rollouts, row):  # type: ignore[no-untyped-def]
     events.num_moves[0] = 0
     events.num_tasks[0] = 0
     events.stall_count[0] = -1
-    events.next_fault_ms[0] = _NEVER
+    events.next_fault_ms[0] = NEVER_MS
     state.now.job_ms[0] = 0
     _redraw_stages(state, future, tables, rollouts.assumed)
     _redraw_running(state, future, tables)
