@@ -38,6 +38,7 @@ from parcae.learning.scenario import Scenario
 from parcae.papers.contenders import (
     GREEDY,
     SHORT_JOBS,
+    FloatArray,
     Part,
     Request,
     RigidTraining,
@@ -87,7 +88,6 @@ from parcae.workloads.synthetic import (
 )
 from parcae.workloads.workload import ArrivalProcess, JobSequence, RandomStreams, Workload
 
-FloatArray = npt.NDArray[np.float64]
 #: Numbers by default and with --full.
 Jobs = tuple[int, int]
 #: By key, how trainings differ from the usual ones.

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from polars.selectors import numeric
 
@@ -46,6 +45,7 @@ from parcae.learning.scenario import NUM_SEARCH_SEEDS, Scenario, check_search_se
 from parcae.papers.contenders import (
     QUICK_MINUTES,
     SEEDS_APART,
+    FloatArray,
     Learned,
     Part,
     Request,
@@ -65,7 +65,6 @@ from parcae.simulation.simulator import simulate
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.workload import JobSequence, Workload
 
-FloatArray = npt.NDArray[np.float64]
 #: Measures of a run by label, from its jobs and the traces by label.
 PerRun = Callable[[JobSequence, Mapping[str, Trace]], Mapping[str, Mapping[str, float]]]
 #: Simulates the run of a seed again: its jobs, and the traces by label.

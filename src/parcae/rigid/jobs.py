@@ -15,6 +15,8 @@ import numpy.typing as npt
 from parcae.base.errors import WorkloadError
 
 IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 #: Times of a run stay below this, so that kernels can add them without an overflow.
 _LARGEST_TIME = 2.0**62
 #: Columns that only logs have, and not all of them: they may be empty.
@@ -158,7 +160,7 @@ class RigidJobs:
         return int(self.arrival[-1] - self.arrival[0]) if len(self) else 0
 
     @property
-    def load(self) -> npt.NDArray[np.float64]:
+    def load(self) -> FloatArray:
         """float64[num_resources]: work that arrives per step, divided by the capacity.
 
         It is infinite if all jobs arrive at once (a batch has no rate), and 0 without jobs.

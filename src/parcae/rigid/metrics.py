@@ -16,13 +16,11 @@ import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
 from parcae.rigid.config import BOUND_S, TimeMode
-from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.jobs import BoolArray, FloatArray, IntArray, RigidJobs
 from parcae.rigid.layout import NOT_YET, Cost
 from parcae.rigid.world import PackingBatch, RigidOutcome, work_of
 from parcae.simulation.metrics import steps
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 #: Costs that are sums over jobs; the others are one number per run.
 BY_JOB = (Cost.SLOWDOWN, Cost.BOUNDED_SLOWDOWN, Cost.COMPLETION, Cost.SLOWDOWN_MAKESPAN)
 #: The start of a job that never starts.
@@ -138,7 +136,7 @@ def typical_cost(batch: PackingBatch, cost: Cost, log_of: npt.ArrayLike) -> floa
     return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, counts)).mean()))
 
 
-def has_started(outcome: RigidOutcome) -> npt.NDArray[np.bool_]:
+def has_started(outcome: RigidOutcome) -> BoolArray:
     """Return which jobs were started, bool[num_jobs]."""
     return np.asarray(outcome.start != NOT_YET)
 

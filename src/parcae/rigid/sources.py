@@ -17,11 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from parcae.base.errors import ConfigError, suggestion
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.jobs import FloatArray, IntArray, RigidJobs
 
 #: Units of each resource in DeepRM's experiments; with this many image columns per resource its
 #: network has 89,451 parameters.
@@ -67,7 +66,7 @@ class JobMix(NamedTuple):
         """
         return (self.share_short * sum(self.short) + (1 - self.share_short) * sum(self.long)) / 2
 
-    def mean_demand(self, capacity: Sequence[int]) -> npt.NDArray[np.float64]:
+    def mean_demand(self, capacity: Sequence[int]) -> FloatArray:
         """float64[num_resources]: mean demand of a job in units.
 
         Example: `CODE.mean_demand((10, 10))` is [4.5, 4.5].
@@ -368,7 +367,7 @@ class MixedSource(PackingSource):
         }
 
 
-def origins(source: PackingSource, seeds: Sequence[int]) -> npt.NDArray[np.int64]:
+def origins(source: PackingSource, seeds: Sequence[int]) -> IntArray:
     """Return which of a mixed source's sources each seed draws from; 0 for other sources."""
     count = len(source.sources) if isinstance(source, MixedSource) else 1
     return np.array(seeds, np.int64) % count

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.rigid.config import PackingConfig, TimeMode
-from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.jobs import BoolArray, FloatArray, IntArray, RigidJobs
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import (
     Clusters,
@@ -43,10 +43,10 @@ class RigidOutcome:
     """
 
     jobs: RigidJobs
-    start: npt.NDArray[np.int64]
-    finish: npt.NDArray[np.int64]
-    is_dropped: npt.NDArray[np.bool_]
-    costs: npt.NDArray[np.float64]
+    start: IntArray
+    finish: IntArray
+    is_dropped: BoolArray
+    costs: FloatArray
     num_decisions: int
     end: int
 
@@ -98,9 +98,7 @@ def shortest_makespan(jobs: RigidJobs) -> float:
     return max(1.0, float(ends.max()), float(work.max()))
 
 
-def work_of(
-    demand: npt.NDArray[np.int64], duration: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def work_of(demand: IntArray, duration: IntArray) -> FloatArray:
     """Return the work of jobs together: float64[num_resources], units x time.
 
     In KB of memory x seconds it may exceed the largest int64.
@@ -193,7 +191,7 @@ class PackingBatch:
         show_many(self.clusters, self.views, 0, len(self))
         return self.views
 
-    def step(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def step(self, slots: IntArray) -> IntArray:
         """Take one decision in every cluster that is not over. Returns int64[num_clusters], 1 where
         a job was placed.
         """
@@ -202,9 +200,9 @@ class PackingBatch:
         return is_placed
 
     @property
-    def is_over(self) -> npt.NDArray[np.bool_]:
+    def is_over(self) -> BoolArray:
         """bool[num_clusters], whether each run is over."""
-        over: npt.NDArray[np.bool_] = self.states.clock["is_over"][:, 0] == 1
+        over: BoolArray = self.states.clock["is_over"][:, 0] == 1
         return over
 
     def state(self, row: int) -> Packing:
@@ -212,7 +210,7 @@ class PackingBatch:
         state: Packing = select(self.states, row)
         return state
 
-    def costs(self, cost: Cost = Cost.SLOWDOWN) -> npt.NDArray[np.float64]:
+    def costs(self, cost: Cost = Cost.SLOWDOWN) -> FloatArray:
         """Return the cost accrued so far, float64[num_clusters]."""
         return np.array(self.states.costs[:, cost])
 

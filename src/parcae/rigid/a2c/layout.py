@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parcae.policies.networks.layout import Weights
 from parcae.rigid.a2c.kernels import CELLS_PER_WORD, Layer, encode_many, number_many, sum_many
+from parcae.rigid.jobs import BoolArray, IntArray
 from parcae.rigid.kernels.views import draw_images
 from parcae.rigid.layout import Clusters
 
@@ -159,7 +160,6 @@ def draw_weights(
 
 
 FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 #: Places in a layer's hash table, of which a half is used. More rows are rarely in use at a time.
 _PLACES = 1 << 16
 
@@ -174,7 +174,7 @@ class EncodedImages(NamedTuple):
     starts: IntArray  # [num_images + 1]
 
     @staticmethod
-    def joined(parts: Sequence[EncodedImages], is_kept: npt.NDArray[np.bool_]) -> EncodedImages:
+    def joined(parts: Sequence[EncodedImages], is_kept: BoolArray) -> EncodedImages:
         """Return those images of all parts, one after another, that are kept."""
         sizes = np.concatenate([np.diff(part.starts) for part in parts])
         keys = np.concatenate([part.keys for part in parts])
@@ -198,9 +198,7 @@ class EncodedImages(NamedTuple):
         return table[used], rank[at]
 
 
-def encode_clusters(
-    clusters: Clusters, is_over: npt.NDArray[np.bool_], settings: A2cSettings
-) -> EncodedImages:
+def encode_clusters(clusters: Clusters, is_over: BoolArray, settings: A2cSettings) -> EncodedImages:
     """Return the encoded images of clusters; those with `is_over`, bool[count], are empty."""
     cells = blank_images(len(is_over), settings)
     draw_images(clusters, cells, 0, len(is_over))
@@ -214,7 +212,7 @@ def blank_images(count: int, settings: A2cSettings) -> npt.NDArray[np.uint8]:
 
 
 def encode_images(
-    cells: npt.NDArray[np.uint8], is_over: npt.NDArray[np.bool_], settings: A2cSettings
+    cells: npt.NDArray[np.uint8], is_over: BoolArray, settings: A2cSettings
 ) -> EncodedImages:
     """Return the encoded form of images of zeros and ones; those with `is_over` are empty."""
     grid = settings.grid

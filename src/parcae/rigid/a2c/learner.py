@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
@@ -44,11 +43,11 @@ from parcae.rigid.a2c.policy import (
     settings_for,
     slots_of,
 )
+from parcae.rigid.jobs import BoolArray, FloatArray
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch
 
-FloatArray = npt.NDArray[np.float64]
 #: A time step fits into this many bits, so that a sequence's index and a time fit into one int64.
 _TIME_BITS = 32
 
@@ -207,7 +206,7 @@ RECIPES: dict[str, A2cConfig] = {
 
 def n_step_returns(
     rewards: FloatArray,
-    is_over: npt.NDArray[np.bool_],
+    is_over: BoolArray,
     last_values: FloatArray,
     discount: float | FloatArray,
 ) -> FloatArray:
@@ -234,13 +233,13 @@ class _Step(NamedTuple):
     """
 
     encoded: EncodedImages
-    masks: npt.NDArray[np.bool_]
-    actions: npt.NDArray[np.int64]
-    is_alive: npt.NDArray[np.bool_]
+    masks: BoolArray
+    actions: IntArray
+    is_alive: BoolArray
     rewards: FloatArray
-    is_over: npt.NDArray[np.bool_]
+    is_over: BoolArray
     # Clusters at the same time (and with the same sequence, if it runs several times) are a group.
-    groups: npt.NDArray[np.int64]
+    groups: IntArray
 
 
 class _Trained:
@@ -376,7 +375,7 @@ class A2cLearner(PackingLearner):
     def _encode(self, batch: PackingBatch) -> EncodedImages:
         return encode_clusters(batch.clusters, self._has_ended(batch), self.network)
 
-    def _has_ended(self, batch: PackingBatch) -> npt.NDArray[np.bool_]:
+    def _has_ended(self, batch: PackingBatch) -> BoolArray:
         """bool[num_clusters], whether each run is over and was not cut off."""
         decisions = batch.states.clock["num_decisions"][:, 0]
         return np.asarray(batch.is_over & (decisions < self.config.max_decisions))
@@ -467,7 +466,7 @@ def _under(prefix: str, arrays: Weights) -> Weights:
     }
 
 
-def beyond_group_means(values: FloatArray, groups: npt.NDArray[np.int64]) -> FloatArray:
+def beyond_group_means(values: FloatArray, groups: IntArray) -> FloatArray:
     """Each value minus the mean of its group.
 
     Example: values of 1, 3 and 5 in groups 7, 7 and 8 are -1, 1 and 0.

@@ -23,6 +23,7 @@ from parcae.rigid.a2c.layout import (
     encode_clusters,
 )
 from parcae.rigid.config import PackingConfig
+from parcae.rigid.jobs import BoolArray
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import VOID, Clusters, Packing, View
 from parcae.rigid.policies.policy import PackingPolicy, require_cluster
@@ -60,7 +61,7 @@ def settings_for(
         raise ConfigError(problem(error.errors()[0])) from None
 
 
-def masks_of(views: View) -> npt.NDArray[np.bool_]:
+def masks_of(views: View) -> BoolArray:
     """Return which actions are allowed, bool[num_clusters, num_slots + 1].
 
     These are the slots whose job can start now, and the last action, which lets time pass. The last
@@ -155,7 +156,7 @@ class A2cPolicy(PackingPolicy):
     def _choose(
         self,
         logits: FloatArray,
-        masks: npt.NDArray[np.bool_],
+        masks: BoolArray,
         states: Packing,
         views: View,
         held: IntArray,

@@ -38,12 +38,12 @@ from parcae.rigid.deeprm.kernels import (
     sums_of,
 )
 from parcae.rigid.deeprm.policy import DeepRMPolicy, check_fits
+from parcae.rigid.jobs import FloatArray, IntArray
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch
 from parcae.workloads.workload import TRAINING_SEED_START
 
-FloatArray = npt.NDArray[np.float64]
 #: Log probabilities below this one count as it where entropies are added up: 0 x -inf is no number.
 _LEAST_LOG = -50.0
 
@@ -86,7 +86,7 @@ RECIPES = {
 
 
 def run_advantages(
-    position: npt.NDArray[np.int64], reward: FloatArray, run: npt.NDArray[np.int64], num_runs: int
+    position: IntArray, reward: FloatArray, run: IntArray, num_runs: int
 ) -> FloatArray:
     """Reward to go of each decision minus its mean over all runs at the same position.
 
@@ -101,9 +101,7 @@ def run_advantages(
     return np.asarray(reward - to_go.mean(axis=0)[position])
 
 
-def logits_of(
-    rows: npt.NDArray[np.int32], num_rows: npt.NDArray[np.int64], parts: Sequence[Tensor]
-) -> Tensor:
+def logits_of(rows: npt.NDArray[np.int32], num_rows: IntArray, parts: Sequence[Tensor]) -> Tensor:
     """The logits of recorded decisions, float32[num_decisions, num_actions].
 
     `parts` are the sums of the first layer's rows, its bias, and the last layer's matrix and bias.

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from parcae.base.errors import ConfigError
@@ -44,7 +43,7 @@ from parcae.rigid.evaluation.tuning import (
     resolve_packing,
     tuning_pieces,
 )
-from parcae.rigid.jobs import IntArray, RigidJobs, log_name, most_in_use
+from parcae.rigid.jobs import BoolArray, IntArray, RigidJobs, log_name, most_in_use
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import LEAST, MEASURES, SizeGroups, run_metrics, size_groups
 from parcae.rigid.policies.catalog import PackingSetting
@@ -644,7 +643,7 @@ def learned_warnings(
     return found
 
 
-def _learned_jobs(source: Mapping[str, Any], jobs: RigidJobs) -> npt.NDArray[np.bool_]:
+def _learned_jobs(source: Mapping[str, Any], jobs: RigidJobs) -> BoolArray:
     """Which jobs a source draws from, bool[num_jobs]: of the same log, and in its range of rows.
 
     Of this range, jobs that were left out when the log was read for the source count, too.

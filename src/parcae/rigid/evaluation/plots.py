@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from parcae.evaluation.comparison import Comparison
@@ -26,7 +25,7 @@ from parcae.evaluation.plots import (
     policy_color,
     share_axis,
 )
-from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.jobs import FloatArray, RigidJobs
 from parcae.rigid.metrics import has_started, jobs_waiting, mean_of_started, slowdown, usage
 from parcae.rigid.world import RigidOutcome
 from parcae.simulation.metrics import mean_over_spans
@@ -35,7 +34,6 @@ from parcae.workloads.import_report import counted
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-FloatArray = npt.NDArray[np.float64]
 #: A chart with more jobs, or a resource with more units, would not be readable.
 MAX_JOBS = 400
 MAX_UNITS = 400

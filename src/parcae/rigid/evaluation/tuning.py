@@ -25,7 +25,7 @@ from parcae.policies.parameter_search import (
     search_parameters,
 )
 from parcae.rigid.config import TimeMode
-from parcae.rigid.jobs import RigidJobs
+from parcae.rigid.jobs import FloatArray, RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import (
     BY_JOB,
@@ -47,7 +47,6 @@ from parcae.rigid.world import PackingBatch
 from parcae.workloads.import_report import counted
 from parcae.workloads.workload import SELECTION_SEED_START, TUNING_SEED_START
 
-FloatArray = npt.NDArray[np.float64]
 #: Policies that are tuned for the setting of the comparison, before it runs.
 TUNED = ("tetris", "withhold")
 #: Number of sequences that measure one value: sequences of steps, or pieces of a log.

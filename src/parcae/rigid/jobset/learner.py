@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
@@ -27,6 +26,7 @@ from parcae.policies.networks.training import (
     restore_optimizer,
     set_rate,
 )
+from parcae.rigid.jobs import FloatArray
 from parcae.rigid.jobset.kernels import (
     CRITIC_SHAPES,
     FEATURE_VERSION,
@@ -45,8 +45,6 @@ from parcae.rigid.jobset.policy import JobSetPolicy
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class JobSetNetwork(DeepSetNetwork):

@@ -24,8 +24,6 @@ from parcae.rigid.policies.scores import (
 from parcae.rigid.world import image_columns
 from parcae.workloads.import_report import counted
 
-IntArray = npt.NDArray[np.int64]
-
 
 class PackingPolicy(ABC):
     """Decides which waiting job to place next, or to let time pass."""
