@@ -30,7 +30,6 @@ from parcae.rigid.a2c.layout import (
     A2cSettings,
     Architecture,
     EncodedImages,
-    IntArray,
     LookupNetwork,
     draw_weights,
     encode_clusters,
@@ -43,7 +42,7 @@ from parcae.rigid.a2c.policy import (
     settings_for,
     slots_of,
 )
-from parcae.rigid.jobs import BoolArray, FloatArray
+from parcae.rigid.jobs import BoolArray, FloatArray, IntArray
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch

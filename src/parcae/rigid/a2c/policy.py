@@ -18,12 +18,11 @@ from parcae.rigid.a2c.layout import (
     A2cSettings,
     Architecture,
     FloatArray,
-    IntArray,
     LookupNetwork,
     encode_clusters,
 )
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.jobs import BoolArray
+from parcae.rigid.jobs import BoolArray, IntArray
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import VOID, Clusters, Packing, View
 from parcae.rigid.policies.policy import PackingPolicy, require_cluster
