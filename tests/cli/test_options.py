@@ -83,7 +83,7 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     loaded = set(done.stdout.split())
     assert "parcae.cli.table" in loaded
     assert not {"parcae.cli.bench", "parcae.cli.commands"} & loaded
-    assert not {"torch", "matplotlib", "plotly", "numba"} & loaded
+    assert not {"torch", "matplotlib", "numba"} & loaded
 
 
 def test_every_name_is_that_of_a_command_with_a_help_in_few_words() -> None:

@@ -64,19 +64,6 @@ def test_the_time_left_is_that_of_the_work_that_was_left_at_the_beginning(
     assert capsys.readouterr().err == "simulating: 70%, about 90 s left\n"
 
 
-def test_a_line_on_a_terminal_is_no_longer_than_the_terminal_is_wide(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "30")
-    line = progress.ProgressLine(100.0)
-    line.show(50.0, "iteration 3, best average-jct 0.993 of fair")
-    line.show(507.0, "late")
-    line.end()
-    shown = capsys.readouterr().err.split("\r\033[K")
-    assert shown == ["", " 50%     50 s left  iteration", "100%      0 s left  late\n"]
-
-
 def test_a_study_says_what_it_does(tmp_path: Path) -> None:
     done = ran("parcae reproduce decima-fig16 -o rep", tmp_path)
     assert "comparing critical path, fair on 2 runs" in done.stderr.splitlines()

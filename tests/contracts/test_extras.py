@@ -13,7 +13,7 @@ from parcae.base.errors import MissingExtraError
 from parcae.base.extensions import EXTRA_OF, naming_extras
 from tests.conftest import REPOSITORY
 
-_TOO_MUCH = ("torch", "matplotlib", "plotly", "gymnasium", "tensorboard", "cma", "ray", "pyspark")
+_TOO_MUCH = ("torch", "matplotlib", "gymnasium", "tensorboard", "cma", "ray", "pyspark")
 
 
 def test_a_missing_library_is_reported_with_its_extra() -> None:

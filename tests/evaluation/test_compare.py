@@ -13,7 +13,7 @@ from parcae.cluster.state import ExecutorClass
 from parcae.decima.catalog import make_policy
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import comparison_table, write_comparison
-from parcae.evaluation.report import summary_sentence, write_report
+from parcae.evaluation.report import write_report
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.synthetic import RandomDags, chain, random_dags
@@ -63,8 +63,7 @@ def test_times_below_a_second_are_shown_with_two_digits(tmp_path: Path) -> None:
     assert cells[-2] == "0.024"
     write_report(comparison, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "0.018 <span>0.018 – 0.018</span>" in page
-    assert "0.018 s" in summary_sentence(comparison)
+    assert "0.018 <span>[0.018, 0.018]</span>" in page
 
 
 def test_classes_whose_memory_has_no_bound_have_no_column_of_unused_memory() -> None:
@@ -125,6 +124,5 @@ def test_the_report_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     parser = _Outside()
     parser.feed(page)
     assert parser.fetched == []
-    assert summary_sentence(comparison) in page
     assert "parcae compare &lt;it&gt;" in page
-    assert page.count('class="plotly-graph-div"') == 2 + len(comparison.policies) + 5
+    assert page.count("<svg ") == 2 + len(comparison.policies) + 5

@@ -56,13 +56,12 @@ def test_the_ratio_is_of_the_means_of_the_matched_jobs() -> None:
     )
     assert result.ratio is not None
     assert result.ratio.mean == pytest.approx(4 / 6)
-    assert result.ratio.low == pytest.approx(1 / 2)
-    assert result.ratio.high == pytest.approx(3 / 4)
-    assert [(row.name, row.num_pairs, row.average_jct_s) for row in result.names] == [
+    assert result.ratio.low < 4 / 6 < result.ratio.high
+    assert [(row.name, row.pairs, tuple(row.average_jct_s.values())) for row in result.names] == [
         ("x", 1, (2.0, 1.0)),
         ("y", 1, (4.0, 3.0)),
     ]
-    assert "with fewer than about 20 it is too narrow" in result.notes[-1]
+    assert result.notes == ()
 
 
 def test_a_job_that_failed_keeps_its_place_but_is_left_out_of_the_ratio() -> None:

@@ -25,17 +25,17 @@ def _first(logged: LoggedRuns, policy: str) -> ExplainedQuery:
 
 def test_it_says_when_a_query_waited_for_whom_and_how_the_policy_ordered_both(log: Path) -> None:
     query = _first(read_runs([log]), "srpt")
-    assert (query.label(query.row), query.user, query.arrival_ms) == ("1: short", "s", 50)
+    assert (query.label(query.query), query.user, query.arrival_s) == ("1: short", "s", 0.05)
     # Today it waits for all ten tasks of the long query, under the policy for the first of them.
-    for one, end_ms in ((query.today, 10_000), (query.changed, 1_000)):
-        assert one.waits == ((50, end_ms, 0),)
-        assert one.waited_ms == end_ms - 50
-        assert one.shares == ((0, 1.0),)
-        assert one.runs == ((end_ms, end_ms + 100),)
-        assert one.jct_ms == end_ms + 50
+    for one, end_s in ((query.against, 10), (query.policy, 1)):
+        assert one.waits_s == ((0.05, end_s, 0),)
+        assert one.waited_s == pytest.approx(end_s - 0.05)
+        assert one.cores_had == ((0, 1.0),)
+        assert one.ran_s == ((end_s, end_s + 0.1),)
+        assert one.jct_s == end_s + 0.05
     assert (query.when, query.for_whom) == ("0.1 to 10.0 s", "0: long 100%")
     # The policy chooses between the two when a core is free.
-    assert query.meetings[0].clock_ms == 1_000
+    assert query.meetings[0].at_s == 1
     (own,), (other,) = query.meetings[0][1:]
     assert own.name == other.name == "work left"
     assert own.value < other.value
@@ -75,10 +75,10 @@ def test_the_command_prints_tables_json_and_a_picture(log: Path) -> None:
     assert changes == sorted(changes, reverse=True)
     for one in found["queries"]:
         for side in ("against", "policy"):
-            waited = sum(end - begin for begin, end in one[side]["waits_s"])
+            waited = sum(end - begin for begin, end, _ in one[side]["waits_s"])
             assert one[side]["waited_s"] == pytest.approx(waited)
             assert one[side]["jct_s"] >= waited
-            shares = [row["share"] for row in one[side]["cores_had"]]
+            shares = [share for _, share in one[side]["cores_had"]]
             assert sum(shares) == pytest.approx(1 if waited else 0)
     assert "under srpt" in (folder / "why.html").read_text()
 

@@ -80,16 +80,16 @@ def test_a_run_without_tasks_has_an_empty_chart(tmp_path: Path, ending: str) -> 
 def test_long_names_that_begin_or_end_alike_can_be_told_apart(tmp_path: Path) -> None:
     names = (f"{'etl' * 12}-daily", f"{'etl' * 12}-weekly", f"report-{'etl' * 12}-daily")
     gantt([("one", recorded(*((name, 0, 10) for name in names)))], tmp_path / "chart.html")
-    page = (tmp_path / "chart.html").read_text().rpartition("Plotly.newPlot")[2]
+    page = (tmp_path / "chart.html").read_text()
     for shown in ("letl-daily", "etl-weekly", "report-etletletle"):
         assert shown in page
 
 
 def test_a_long_path_of_a_log_leaves_room_for_its_figures(tmp_path: Path) -> None:
     gantt([(f"A: {'folder-' * 30}log", recorded(("x", 0, 10)))], tmp_path / "chart.html")
-    page = (tmp_path / "chart.html").read_text().rpartition("Plotly.newPlot")[2]
+    page = (tmp_path / "chart.html").read_text()
     title = page[page.index("A: folder") : page.index("makespan")]
-    assert len(title.replace("\\u003cbr\\u003e", "")) < 120
+    assert len(title) < 120
 
 
 def test_no_chart_or_an_unknown_ending_is_refused(tmp_path: Path) -> None:

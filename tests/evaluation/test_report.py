@@ -11,8 +11,8 @@ from parcae.cluster.state import World
 from parcae.cluster.trace import FaultCounts, Trace
 from parcae.evaluation import sections
 from parcae.evaluation.compare import ClusterWorld
-from parcae.evaluation.comparison import Comparison, compare_in, comparison_table
-from parcae.evaluation.report import headline, policies_table, summary_sentence
+from parcae.evaluation.comparison import Comparison, compare_in, comparison_table, policies_table
+from parcae.evaluation.report import headline
 from parcae.evaluation.report import write_report as write_page_of
 from parcae.evaluation.statistics import UNKNOWN, Estimate
 from parcae.evaluation.who_pays import MISSED, MISSED_MINUS_FIRST, TARDINESS
@@ -59,15 +59,6 @@ def test_runs_that_their_end_cuts_off_have_no_bounds() -> None:
         assert (bounds is None) == (end_ms == 500)
 
 
-def test_the_sentence_says_who_wins_by_how_much_and_how_sure_that_is() -> None:
-    sentence = summary_sentence(comparison_of({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)}))
-    assert sentence == (
-        "srpt-cap has the lowest average job completion time: 12.0 s, 20.0% less than fair "
-        "(95% interval 20.0% to 20.0%). The difference is significant at the 95% level. "
-        "No job ends more than 5% later than under fair."
-    )
-
-
 def test_the_sentence_says_who_pays() -> None:
     whole = comparison_of({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)})
     for share, worst, expected in (
@@ -82,31 +73,8 @@ def test_the_sentence_says_who_pays() -> None:
             estimates={**best.estimates, **later},
             numbers={**best.numbers, "worst_ratio_to_first": worst},
         )
-        sentence = summary_sentence(replace(whole, policies=(whole.policies[0], paid)))
-        assert f"The difference is significant at the 95% level. {expected}" in sentence
-
-
-def test_the_sentence_admits_what_the_seeds_cannot_tell() -> None:
-    sentence = summary_sentence(
-        comparison_of({"fair": (10.0, 20.0, 30.0), "fifo": (12.0, 15.0, 30.5)})
-    )
-    assert "With this many seeds the difference is not significant" in sentence
-    one = summary_sentence(comparison_of({"fair": (10.0,), "fifo": (8.0,)}))
-    assert (
-        "20.0% less than fair (one seed: no interval). "
-        "Run more seeds to get a confidence interval. No job" in one
-    )
-
-
-def test_where_the_first_policy_wins_the_next_best_is_reported() -> None:
-    sentence = summary_sentence(
-        comparison_of({"fair": (10.0, 20.0), "slow": (50.0, 99.0), "near": (11.0, 22.0)})
-    )
-    assert "The next best, near, has 10.0% more (95% interval 10.0% to 10.0%)" in sentence
-    slow = summary_sentence(comparison_of({"fair": (10.0, 20.0), "slow": (30.0, 60.0)}))
-    assert "has 3.00 times as much (95% interval 3.00 to 3.00 times)" in slow
-    same = summary_sentence(comparison_of({"fair": (10.0, 20.0), "tuned": (10.0, 20.0)}))
-    assert same.endswith("10.0 s. tuned has the same average.".replace("10.0", "15.0"))
+        said = WORLD.remark(replace(whole, policies=(whole.policies[0], paid)), paid)
+        assert said.startswith(expected)
 
 
 def test_the_headline_says_the_result_in_plain_words() -> None:
@@ -135,19 +103,14 @@ def test_the_headline_says_the_result_in_plain_words() -> None:
 
 def test_an_oracle_never_wins_over_what_can_be_deployed() -> None:
     names = {"fair": (10.0, 20.0), "weighted-fair:oracle": (5.0, 10.0), "fifo": (20.0, 40.0)}
-    sentence = summary_sentence(comparison_of(names, oracles=("weighted-fair:oracle",)))
-    assert sentence.startswith("fair has the lowest")
-    assert "next best, fifo" in sentence
+    best = comparison_of(names, oracles=("weighted-fair:oracle",)).best()
+    assert best is not None
+    assert best.name == "fair"
 
 
 def test_an_oracle_that_is_the_first_policy_is_said_to_do_better() -> None:
     names = {"weighted-fair:oracle": (5.0, 10.0), "fair": (6.0, 12.0), "fifo": (20.0, 40.0)}
     comparison = comparison_of(names, oracles=("weighted-fair:oracle",))
-    assert summary_sentence(comparison).startswith(
-        "fair has the lowest average job completion time: 9.0 s, 20.0% more (95% interval 20.0% "
-        "to 20.0%) than weighted-fair:oracle, which is not ranked. The difference is "
-        "significant at the 95% level."
-    )
     assert headline(comparison).startswith(
         "fair does best of the policies that are ranked; weighted-fair:oracle is not one of them."
     )
@@ -158,12 +121,6 @@ def test_an_oracle_that_is_the_first_policy_is_said_to_do_better() -> None:
     turned = {"fair": (6.0, 12.0), "weighted-fair:oracle": (5.0, 10.0)}
     assert headline(comparison_of(turned, oracles=("weighted-fair:oracle",))).startswith(
         "None of the other policies that are ranked does better than fair."
-    )
-
-
-def test_one_policy_alone_has_its_average_reported() -> None:
-    assert summary_sentence(comparison_of({"fair": (9.0, 9.0)})) == (
-        "With fair the average job completion time is 9.0 s (95% interval 9.0 s to 9.0 s)."
     )
 
 
@@ -199,12 +156,6 @@ def test_the_bounds_stand_beside_the_best_that_was_reached(page: str) -> None:
     assert "makespan below 4.0 s; the best here are 5.5 s and 7.0 s." in page
 
 
-def test_the_longest_run_is_on_the_shared_axis_of_all_charts_over_time(page: str) -> None:
-    ends = re.findall(r'"range":\[0,([\d.]+)\]', page)
-    # Two Gantt charts and three curves; the longer run ends at 70 s.
-    assert sum(70 <= float(end) < 71 for end in ends) == 5
-
-
 def test_the_page_says_cores_where_there_are_cores(tmp_path: Path) -> None:
     for world in WorldName:
         config = SimulationConfig(world=world, num_executors=2)
@@ -215,7 +166,7 @@ def test_the_page_says_cores_where_there_are_cores(tmp_path: Path) -> None:
         assert ("Cores that run tasks" in page) == (world is WorldName.CORES)
         assert ("Executors that run tasks" in page) == (world is WorldName.EXECUTORS)
         assert ("White means idle or moving" in page) == (world is WorldName.EXECUTORS)
-        assert ('"text":"core"' in page) == (world is WorldName.CORES)
+        assert ("0: a, core 0, " in page) == (world is WorldName.CORES)
         assert ("moves</small>" in page) == (world is WorldName.EXECUTORS)
 
 
@@ -287,7 +238,7 @@ def test_later_jobs_stand_in_the_tables_and_in_the_json(page: str) -> None:
     assert json_result["later_than_first_by_10_percent_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
     assert json_result["worst_ratio_to_first"] == 1.2
     assert (
-        "<td>100.0% <span>100.0% – 100.0%</span></td><td>1.20</td><td>6.0</td><td>6.0</td>" in page
+        "<td>100.0% <span>[100.0%, 100.0%]</span></td><td>1.20</td><td>6.0</td><td>6.0</td>" in page
     )
 
 
@@ -296,7 +247,7 @@ def test_the_page_says_which_recurring_jobs_gain_and_lose(page: str) -> None:
     assert "<th>fifo&lt;b&gt; / fair<small>95% interval</small></th>" in page
     assert (
         "<tr><td>large</td><td>2</td><td>26.2</td><td>31.5</td>"
-        "<td>1.200 <span>1.200 – 1.200</span></td><td>loses</td>"
+        "<td>1.200 <span>[1.200, 1.200]</span></td><td>loses</td>"
         "<td>14.8</td><td>41.8</td><td>42.0</td></tr>"
     ) in page
     assert "Of 2 recurring jobs, 0 gain and 2 lose under fifo&lt;b&gt;." in page

@@ -51,22 +51,6 @@ def test_the_mean_of_ratios_weighs_every_seed_alike() -> None:
     assert ratio_estimate([1.0, 4.0], [1.0, 2.0]).mean == pytest.approx(5 / 3)
 
 
-def test_bootstrap_intervals_are_the_same_from_the_same_generator() -> None:
-    values = [1.0, 2.0, 4.0]
-    baseline = [2.0, 2.0, 3.0]
-    first = ratio_estimate(values, baseline, "bootstrap", np.random.default_rng(7))
-    assert first == ratio_estimate(values, baseline, "bootstrap", np.random.default_rng(7))
-    assert 0.5 <= first.low < first.mean == 1.0 < first.high <= 4 / 3
-
-
-def test_a_bootstrap_of_more_seeds_than_fit_one_chunk_is_still_sound() -> None:
-    values = np.random.default_rng(1).normal(10.0, 1.0, 3_000)
-    bootstrap = mean_estimate(values, "bootstrap", np.random.default_rng(2))
-    t = mean_estimate(values)
-    assert bootstrap.low == pytest.approx(t.low, abs=2e-3)
-    assert bootstrap.high == pytest.approx(t.high, abs=2e-3)
-
-
 def test_the_bootstrap_t_extends_further_to_the_side_of_the_long_tail() -> None:
     values = np.exp(np.random.default_rng(4).normal(0.0, 1.0, 30))
     estimate = mean_estimate(values, "bootstrap-t", np.random.default_rng(5))
@@ -95,8 +79,3 @@ def test_an_interval_of_times_does_not_reach_below_zero() -> None:
 def test_numbers_that_do_not_pair_are_refused(values: list[float], baseline: list[float]) -> None:
     with pytest.raises(ConfigError, match="paired statistics"):
         ratio_estimate(values, baseline)
-
-
-def test_a_bootstrap_without_a_generator_is_refused() -> None:
-    with pytest.raises(ConfigError, match="pass rng"):
-        mean_estimate([1.0, 2.0], "bootstrap")

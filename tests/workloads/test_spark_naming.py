@@ -126,7 +126,7 @@ def test_people_and_queues_are_read_chosen_and_reported(tmp_path: Path) -> None:
     assert {(job.user, job.queue) for job in run.jobs} == {("ann", "default"), ("etl", "etl")}
     compared = compare_runs(run, run)
     assert [row.name for row in compared.users] == ["ann", "etl"]
-    assert [(row.name, row.num_pairs) for row in compared.queues] == [("default", 3), ("etl", 3)]
+    assert [(row.name, row.pairs) for row in compared.queues] == [("default", 3), ("etl", 3)]
     workload, report = read_spark_event_logs([ann, logs[1]], recorded=True)
     write_workload(workload, tmp_path / "kept.parcae")
     kept = read_workload(tmp_path / "kept.parcae")

@@ -125,7 +125,7 @@ def test_logs_are_compared_by_user(tmp_path: Path) -> None:
         return read_spark_run([_log(tmp_path / name, *jobs, ("q", 9_000, {}))])
 
     found = compare_runs(run("a.log", "ann", "bob", "ann"), run("b.log", "ann", "bob")).users
-    assert [(one.name, one.num_jobs, one.num_pairs) for one in found] == [
-        ("ann", (2, 1), 2),  # the second one of ann is paired with the job of nobody
-        ("bob", (1, 1), 1),
+    assert [(one.name, one.jobs, one.pairs) for one in found] == [
+        ("ann", {"A": 2, "B": 1}, 2),  # the second one of ann is paired with the job of nobody
+        ("bob", {"A": 1, "B": 1}, 1),
     ]

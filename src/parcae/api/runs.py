@@ -14,9 +14,9 @@ from parcae.base.texts import s_from_ms, seconds_text
 from parcae.cluster.trace import Trace
 from parcae.evaluation.comparison import text_table
 from parcae.evaluation.gantt import cluster_chart, gantt_picture, write_gantt
+from parcae.evaluation.page import as_html
 from parcae.evaluation.per_job import decisions_frame, jobs_frame, tasks_frame
 from parcae.evaluation.policies import resolve_policies
-from parcae.evaluation.shown import as_html
 from parcae.policies.own import AnyPolicy, PolicyLike, policy_object
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.metrics import RunSummary, missed_and_tardiness, summarize

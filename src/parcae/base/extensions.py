@@ -34,7 +34,6 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "torch": "train",
         "jinja2": "report",
         "matplotlib": "report",
-        "plotly": "report",
         "gymnasium": "rl",
         "sb3_contrib": "rl",
         "stable_baselines3": "rl",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 __version__ = "0.1.0"
@@ -106,7 +107,13 @@ def duration_text(seconds: float) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return the value with null in place of NaN and infinity, which JSON does not have."""
+    """The value as JSON has it: objects by their fields, null in place of NaN and infinity."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif is_dataclass(value):
+        value = vars(value)
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

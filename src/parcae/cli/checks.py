@@ -127,15 +127,8 @@ def _write(context: typer.Context, option: typer.CallbackParam, path: Path | Non
     return path
 
 
-def _report(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
-    """A page with charts can be drawn and written."""
-    if _write(context, option, path) is not None:
-        require("plotly")
-    return path
-
-
 def _picture(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
-    """A picture can be drawn and written."""
+    """A picture, or a page with some, can be drawn and written."""
     if _write(context, option, path) is not None:
         require("matplotlib")
     return path
@@ -143,9 +136,9 @@ def _picture(context: typer.Context, option: typer.CallbackParam, path: Path | N
 
 def _chart(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
     """A Gantt chart, page or picture, can be drawn and written."""
-    if path is None:
-        return None
-    return (_report if chart_format(path) == "html" else _picture)(context, option, path)
+    if path is not None:
+        chart_format(path)
+    return _picture(context, option, path)
 
 
 def _folder(path: Path | None) -> Path | None:
@@ -249,7 +242,6 @@ CHECKS: dict[str, Any] = {
     "read": _read,
     "write": _write,
     "folder": _folder,
-    "report": _report,
     "picture": _picture,
     "chart": _chart,
     "checkpoint": _checkpoint,

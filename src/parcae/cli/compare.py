@@ -68,7 +68,7 @@ class OutputOptions(Options):
 
     json_path: Path | None = JSON_FILE
     report: Path | None = option(
-        None, "Write an HTML report (one self-contained file).", check="report"
+        None, "Write an HTML report (one self-contained file).", check="picture"
     )
 
     def write(self, comparison: Comparison) -> None:

@@ -115,8 +115,8 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
         rows = [
             [
                 row.name,
-                *map(str, (*row.num_jobs, row.num_pairs)),
-                *map(_seconds, row.average_jct_s),
+                *map(str, (*row.jobs.values(), row.pairs)),
+                *map(_seconds, row.average_jct_s.values()),
                 UNKNOWN_TEXT if row.ratio is None else with_interval(row.ratio),
             ]
             for row in getattr(comparison, of)
@@ -139,7 +139,7 @@ def _tables(comparison: LogComparison) -> Iterator[Table]:
 
 def _experiment_tables(result: ExperimentResult) -> Iterator[Table]:
     def cells(effect: Effect) -> list[str]:
-        return [*map(_seconds, effect[:2]), with_interval(effect.ratio)]
+        return [*map(_seconds, effect[1:3]), with_interval(effect.ratio)]
 
     shown = duration_text(s_from_ms(result.block_ms)), duration_text(s_from_ms(result.washout_ms))
     title = "Randomised experiment, blocks of {} with a washout of {}".format(*shown)
@@ -162,8 +162,8 @@ def _experiment_tables(result: ExperimentResult) -> Iterator[Table]:
     caption = "mean completion times, the most time first"
     for title, of, key in _GROUPS[:2]:  # an experiment is of one application, in one queue
         rows = [
-            [group.name, *map(str, group.num_jobs), *cells(group.effect)]
-            for group in getattr(result, of)
+            [name, *map(str, effect.num_jobs), *cells(effect)]
+            for name, effect in getattr(result, of).items()
         ]
         headings = [key, "Spark's", "policy's", "Spark's order", "policy", "policy / Spark's"]
         if rows:

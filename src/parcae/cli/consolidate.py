@@ -12,7 +12,7 @@ import typer
 
 from parcae.base.files import write_text
 from parcae.base.options import argument, option
-from parcae.base.texts import printable
+from parcae.base.texts import plain, printable
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, CheckedEventOptions
 from parcae.cli.progress import counting
@@ -46,7 +46,7 @@ def consolidate(
     ),
     align: bool = option(False, "Let all applications begin at one time.", "--align"),
     report: Path | None = option(
-        None, "Write a report (*.html).", "-o", "--output", check="report"
+        None, "Write a report (*.html).", "-o", "--output", check="picture"
     ),
     csv: Path | None = option(None, "Write a row for each application and person.", check="write"),
     as_json: bool = JSON,
@@ -63,7 +63,7 @@ def consolidate(
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         _print(found)
-    rows = pl.DataFrame([one.to_json() for one in found.parties], infer_schema_length=None)
+    rows = pl.DataFrame(plain(found.parties), infer_schema_length=None)
     words = shlex.join(["parcae", *sys.argv[1:]])
     if csv is not None:
         write_text(csv, rows.write_csv())

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from parcae.base.options import argument, option
-from parcae.base.texts import printable, s_from_ms, seconds_text
+from parcae.base.texts import plain, printable, seconds_text
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, CheckedEventOptions
 from parcae.cli.progress import counting
@@ -42,7 +42,7 @@ def explain(
         logged = read_runs([log], **dict(wanted), progress=show)
     found = explain_log(logged, policy, asked)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(plain(found), indent=2))
     else:
         _print(found)
     if plot is not None and found.queries:
@@ -52,8 +52,8 @@ def explain(
 
 
 def _print(found: Explanation) -> None:
-    today_s, policy_s = map(seconds_text, found.means_s)
-    title = f"{found.num_jobs:,} queries: mean {today_s} s under {found.against}, {policy_s} s "
+    today_s, policy_s = map(seconds_text, found.mean_jct_s.values())
+    title = f"{found.jobs:,} queries: mean {today_s} s under {found.against}, {policy_s} s "
     title += f"under {found.policy}"
     if not found.queries:
         typer.echo(printable(f"{title}; no query's time changes"))
@@ -61,13 +61,13 @@ def _print(found: Explanation) -> None:
     numbered = list(enumerate(found.queries, 1))
     rows = [
         [
-            f"{number}. {query.label(query.row)}",
+            f"{number}. {query.label(query.query)}",
             query.user,
-            seconds_text(s_from_ms(query.arrival_ms)),
+            seconds_text(query.arrival_s),
             *(
-                seconds_text(s_from_ms(time_ms))
-                for one in (query.today, query.changed)
-                for time_ms in (one.jct_ms, one.waited_ms)
+                seconds_text(time_s)
+                for one in (query.against, query.policy)
+                for time_s in (one.jct_s, one.waited_s)
             ),
         ]
         for number, query in numbered

@@ -7,14 +7,14 @@ import json
 import typer
 
 from parcae.base.options import argument, option
+from parcae.base.texts import plain
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, CheckedEventOptions
 from parcae.cli.progress import counting
 from parcae.cli.tables import print_rows
-from parcae.evaluation.forecast import NUM_DRAWS, Forecast
+from parcae.evaluation.forecast import Forecast, Row
 from parcae.evaluation.forecast import forecast as forecast_log
 from parcae.evaluation.statistics import with_interval
-from parcae.evaluation.who_pays import Group
 from parcae.workloads.spark_log.event_log import read_runs
 
 #: Number of rows of a table.
@@ -38,7 +38,7 @@ def forecast(
         logged = read_runs([log], **dict(wanted), progress=show)
     found = forecast_log(logged, policy)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(plain(found), indent=2))
         return
     _print(found)
 
@@ -53,20 +53,19 @@ def _print(found: Forecast) -> None:
     rows = [_cells(found.all)]
     print_rows(f"{found.num_jobs:,} jobs under {found.policy}", headings, rows, off)
     tables = (("user", found.users), ("queue", found.queues), ("recurring job", found.names))
-    for key, pairs in tables:
-        if pairs:
-            more = len(pairs) - _NUM_LISTED
+    for key, found_rows in tables:
+        if found_rows:
+            more = len(found_rows) - _NUM_LISTED
             caption = "those that lose most time first" + (f"; and {more} more" if more > 0 else "")
-            rows = [_cells(pair) for pair in pairs[:_NUM_LISTED]]
+            rows = [_cells(row) for row in found_rows[:_NUM_LISTED]]
             print_rows(f"By {key}", headings, rows, caption)
 
 
-def _cells(pair: tuple[Group, Group]) -> list[str]:
-    policy = pair[1]
+def _cells(row: Row) -> list[str]:
     return [
-        policy.name,
-        f"{policy.runs // NUM_DRAWS:,}",
-        *(f"{one.mean_s:,.2f} s" for one in pair),
-        with_interval(policy.ratio),
-        f"{policy.later_share:.0%}",
+        row["name"],
+        f"{row['jobs']:,}",
+        *(f"{row[of]:,.2f} s" for of in ("today_s", "policy_s")),
+        with_interval(row["ratio"]),
+        f"{row['later_share']:.0%}",
     ]

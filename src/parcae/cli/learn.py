@@ -25,7 +25,7 @@ from parcae.cli.options import (
     in_cores,
     with_deadlines,
 )
-from parcae.cli.progress import ProgressLine, counting, naming_kept, print_reading
+from parcae.cli.progress import budgeted, counting, naming_kept, print_reading
 from parcae.cli.tables import print_rows
 from parcae.cli.train import BUDGET, OBJECTIVE, SEARCH_SEED, objective_of
 from parcae.evaluation.comparison import Comparison
@@ -132,7 +132,7 @@ def learn(
     if cores.isdecimal() and cluster.size is None and config.world is WorldName.CORES:
         config = config.model_copy(update={"num_executors": int(cores)})
     scenario = setting.scenario(modelled, config)
-    line = ProgressLine(search.budget * 60)
+    budget_s = search.budget * 60
 
     def begin(removed: list[str]) -> None:
         if removed:
@@ -144,7 +144,7 @@ def learn(
         _print_scenario(scenario, folder)
 
     request = LearnRequest(
-        scenario, folder, line.budget_s, search.seeds, search.seed, search.start, search.device
+        scenario, folder, budget_s, search.seeds, search.seed, search.start, search.device
     )
     read = folder / WORKLOAD
     kept = (
@@ -152,14 +152,13 @@ def learn(
         "to learn again"
     )
     search_one = learn_formula if search.kind == _FORMULA else learn_policy
-    with naming_kept(read, kept):
+    with naming_kept(read, kept), budgeted(budget_s) as show:
         learned = search_one(
             request,
-            lambda done, total, text: line.show(done, text),
+            lambda done, total, text: show(done, text),
             shlex.join(["parcae", *sys.argv[1:]]),
             begin,
         )
-    line.end()
     _print_comparison(learned.comparison, folder)
     if isinstance(learned, LearnedFormula):
         _print_front(learned)
@@ -216,7 +215,7 @@ def _results(learned: LearnResult) -> str:
 
 def _check(search: LearnSearchOptions, setting: SettingOptions, config: SimulationConfig) -> None:
     """Check what can be checked before the logs are read, which may take minutes."""
-    require("cma", "plotly")
+    require("cma", "matplotlib")
     if search.start not in ("shipped", "scratch"):
         raise ConfigError(f"--start {search.start}: write shipped or scratch")
     if search.kind not in _KINDS:

@@ -1,13 +1,11 @@
 """What long commands say while they run, on standard error.
 
-On a terminal it is a bar or one line, which is replaced. Elsewhere, for example in a log file, it
-is plain lines.
+On a terminal it is a bar. Elsewhere, for example in a log file, it is plain lines.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -63,32 +61,6 @@ class LogLines:
         if now_s - self._last_s >= SECONDS_BETWEEN_LINES:
             self._last_s = now_s
             typer.echo(text, err=True)
-
-
-class ProgressLine:
-    """The progress of a search or training with a budget, and the time left."""
-
-    def __init__(self, budget_s: float) -> None:
-        self.budget_s = budget_s
-        self._lines = None if sys.stderr.isatty() else LogLines()
-
-    def show(self, seconds: float, text: str) -> None:
-        """Replace the line, or print another one in a log."""
-        left = max(0.0, self.budget_s - seconds)
-        line = f"{min(1.0, seconds / self.budget_s):4.0%}  {left:5.0f} s left  {text}"
-        if self._lines is not None:
-            self._lines.show(line)
-            return
-        # Return to the start of the line and erase it. That works only if it is no longer than the
-        # terminal is wide: of two lines, only the second would be erased.
-        most = shutil.get_terminal_size().columns - 1
-        sys.stderr.write(f"\r\033[K{line[:most]}")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """End the line, so that further output begins on a new one."""
-        if self._lines is None:
-            sys.stderr.write("\n")
 
 
 @contextlib.contextmanager
@@ -148,6 +120,18 @@ def telling(first: str = "", is_often: bool = False) -> Iterator[Callable[..., N
         yield lambda step, share=None: bar.update(
             number, description=step, completed=share, total=None if share is None else 1.0
         )
+
+
+@contextlib.contextmanager
+def budgeted(budget_s: float) -> Iterator[Callable[[float, str], None]]:
+    """Show how much of a search's or training's time is used, and what it says."""
+    with telling(is_often=True) as tell:
+
+        def show(seconds: float, text: str) -> None:
+            share, left_s = min(1.0, seconds / budget_s), max(0.0, budget_s - seconds)
+            tell(f"{share:4.0%}  {left_s:5.0f} s left  {text}", share)
+
+        yield show
 
 
 def _bar(*columns: ProgressColumn) -> Progress:

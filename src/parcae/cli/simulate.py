@@ -33,7 +33,7 @@ from parcae.cli.options import (
 from parcae.cluster.state import World
 from parcae.cluster.trace import Trace
 from parcae.evaluation.gantt import Chart, cluster_chart, write_gantt
-from parcae.evaluation.job_sets import CONFORMANCE_ORDERS, run_sets
+from parcae.evaluation.job_sets import CONFORMANCE_ORDERS, resolve_set, set_config
 from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.evaluation.sections import delay_warning
 from parcae.simulation.config import SimulationConfig
@@ -225,18 +225,18 @@ def _run_spark_world(
             f"{draw.job_set}: these job sets run in the world of cores only; leave out --world "
             "executors and options that exist only there"
         )
-    chosen = draw.chosen(read_spark_world_sets(draw.job_set))
     names = policy_names(policy, CONFORMANCE_ORDERS)
-    for run in run_sets(chosen, names, config, draw.seed, cores=cores, record=record):
-        result = {
-            "set": run.job_set.name,
-            "policy": run.policy,
-            "variant": run.variant,
-            "seed": draw.seed,
-            **run_json(run.trace, run.job_set.sequence),
-            "completion_ms": run.job_set.by_position(run.trace.completion_ms),
-        }
-        yield PlayedRun(chosen.index(run.job_set), result, run.trace)
+    for number, job_set in enumerate(draw.chosen(read_spark_world_sets(draw.job_set))):
+        resolved = resolve_set(names, job_set, set_config(job_set, config, cores))
+        for labels, trace in _played(resolved, job_set.sequence, draw.seed, record):
+            result = {
+                "set": job_set.name,
+                **labels,
+                "seed": draw.seed,
+                **run_json(trace, job_set.sequence),
+                "completion_ms": job_set.by_position(trace.completion_ms),
+            }
+            yield PlayedRun(number, result, trace)
 
 
 def _run_drawn(

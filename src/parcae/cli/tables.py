@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-from parcae.base.texts import printable, s_from_ms, seconds_text
+from parcae.base.texts import printable, seconds_text
 from parcae.evaluation.comparison import text_table
 from parcae.evaluation.log_check import ReplayedLog
 
@@ -51,15 +51,15 @@ def check_tables(checked: Sequence[ReplayedLog]) -> Iterator[Table]:
     yield text_table("The simulator beside the log", headings, rows, caption)
     queries = sorted(
         (query for one in checked for query in one.queries),
-        key=lambda query: -abs(query.simulated_ms - query.logged_ms),
+        key=lambda query: -abs(query.simulated_s - query.logged_s),
     )
     rows = [
         [
             query.name,
-            seconds_text(s_from_ms(query.logged_ms)),
-            seconds_text(s_from_ms(query.simulated_ms)),
-            f"{query.ratio:.3f}",
-            f"{query.driver_ms / max(1, query.logged_ms):.0%}",
+            seconds_text(query.logged_s),
+            seconds_text(query.simulated_s),
+            f"{query.simulated_s / query.logged_s:.3f}",
+            f"{query.driver_s / query.logged_s:.0%}",
             query.why,
         ]
         for query in queries[:_LARGEST]
@@ -70,7 +70,7 @@ def check_tables(checked: Sequence[ReplayedLog]) -> Iterator[Table]:
 
 
 def _ratios(one: ReplayedLog) -> tuple[float, ...]:
-    return one.ratio, one.drawn, one.constant, one.without_driver
+    return one.ratio, one.drawn_durations, one.at_constant_cores, one.without_driver_time
 
 
 def print_catalog(

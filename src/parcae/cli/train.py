@@ -28,7 +28,7 @@ from parcae.cli.options import (
     ClusterOptions,
     Options,
 )
-from parcae.cli.progress import ProgressLine
+from parcae.cli.progress import budgeted
 from parcae.learning.loop import Iteration, Learner, TrainingPlan, TrainResult
 from parcae.learning.loop import train as run_loop
 from parcae.learning.scenario import Parameters, Scenario, start_rule
@@ -88,15 +88,14 @@ class SearchOptions(Options):
         """Search, and print the result. The checkpoint always contains the best policy so far."""
         if self.output.suffix != SUFFIX:
             raise ConfigError(f"-o {self.output}: give a file with a name that ends in {SUFFIX}")
-        line = ProgressLine(self.budget_s)
+        with budgeted(self.budget_s) as show:
 
-        def save(found: Found) -> None:
-            write_checkpoint(found.checkpoint, self.output)
-            line.show(found.seconds, found.words)
+            def save(found: Found) -> None:
+                write_checkpoint(found.checkpoint, self.output)
+                show(found.seconds, found.words)
 
-        found = search(save)
-        save(found)
-        line.end()
+            found = search(save)
+            save(found)
         summary = json.dumps({**found.card, "output": str(self.output)})
         typer.echo(summary if self.as_json else f"{self.output}: {found.sentence}")
 
@@ -127,19 +126,18 @@ class TrainingOptions(Options):
         """Train, print the result, and end the command as scripts expect."""
         command = shlex.join(["parcae", *sys.argv[1:]])
         plan = TrainingPlan(self.budget * 60, self.iterations, self.folder, self.resume, command)
-        line = ProgressLine(plan.budget_s)
         # The latest measurement shows when a training gets worse, which the best does not.
         latest = ""
 
-        def show(done: Iteration) -> None:
+        def said(done: Iteration) -> str:
             nonlocal latest
             if not math.isnan(done.selected):
                 latest = f", now {done.selected:.3f}"
             best = f"best {objective} {done.best:.3f}{_UNITS[learner.measured]}"
-            line.show(done.seconds, f"iteration {done.iteration}, {best}{latest}")
+            return f"iteration {done.iteration}, {best}{latest}"
 
-        result = run_loop(learner, plan, show)
-        line.end()
+        with budgeted(plan.budget_s) as show:
+            result = run_loop(learner, plan, lambda done: show(done.seconds, said(done)))
         measurement = f"{learner.measured}_on_selection_runs"
         summary = {
             "output": str(self.folder / BEST_FILE),

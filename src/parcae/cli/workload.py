@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from parcae.base.errors import ConfigError
 from parcae.base.extensions import is_reference
 from parcae.base.options import REQUIRED, argument, option
+from parcae.base.texts import plain
 from parcae.base.urls import address_of
 from parcae.cli.commands import Only, command, made
 from parcae.cli.options import (
@@ -139,7 +140,7 @@ def check(
         logged = read_runs(paths, **dict(wanted), progress=progress)
     checked = check_log(logged)
     if as_json:
-        typer.echo(json.dumps([one.to_json() for one in checked], indent=2))
+        typer.echo(json.dumps(plain(checked), indent=2))
         return
     for table in check_tables(checked):
         print_fitted(table)

@@ -5,16 +5,15 @@ durations, seeds. The caller checks every answer and times it by its own clock, 
 the policy does to its process changes a result. The process has limits on its time and memory; it
 is no sandbox: files and the network are open to it.
 
-The caller's messages are JSON (what to load), the types of a run's tables, and the tables of one
-observation after another. Each is answered by orders, or by a text after `_ERROR`.
+The caller's messages are pickled: what to load, then one observation after another. Each is
+answered by orders, or by a text after `_ERROR`, as bytes that run no code.
 """
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 import os
+import pickle
 import resource
 import signal
 import subprocess
@@ -38,8 +37,6 @@ from parcae.cluster.state import JOB_ORDER, MAX_POOLS, POOL, STAGE_ORDER
 from parcae.policies.own import FunctionPlanner, instance
 
 _DONE, _ERROR = b"D", b"E"
-#: What a message is, behind its bytes: those of tables begin where numbers of 64 bits may.
-_LOAD, _RUN, _VIEW = b"L", b"R", b"V"
 #: The process may need so long to import Parcae on a busy machine, before any of the policy's code.
 _IMPORT_S = 120.0
 #: Time between two looks at the clock, and the longest text that is taken from the process.
@@ -90,9 +87,9 @@ class PolicyApart:
         self._is_over = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
         try:
-            self._ask(b"")
+            self._ask(pickle.dumps(None))
             self._left_s = allowance.seconds
-            self._ask(json.dumps([name, list(job_names), *allowance]).encode() + _LOAD)
+            self._ask(pickle.dumps([name, list(job_names), *allowance]))
         except BaseException:
             self.__exit__()
             raise
@@ -113,16 +110,13 @@ class PolicyApart:
 
     def plan(self, observation: Observation) -> Orders:
         """The orders that the policy answers; who puts them into force checks them."""
-        if self._is_new:
-            types = [(np.lib.format.dtype_to_descr(t.dtype), t.shape) for t in observation]
-            self._ask(repr(types).encode() + _RUN)
-            self._is_new = False
         rows = (len(observation.jobs), len(observation.stages))
         stages = rows[0] * JOB_ORDER.itemsize
         wake = stages + rows[1] * STAGE_ORDER.itemsize
         pools = wake + 8
-        view = b"".join(table.tobytes() for table in observation)
-        answer = bytearray(self._ask(view + _VIEW, pools + MAX_POOLS * POOL.itemsize))
+        view = pickle.dumps((observation, self._is_new))
+        self._is_new = False
+        answer = bytearray(self._ask(view, pools + MAX_POOLS * POOL.itemsize))
         if len(answer) <= pools or (len(answer) - pools) % POOL.itemsize:
             raise self._error(f"its answer is no orders for {rows[0]} jobs")
         return Orders(
@@ -177,22 +171,20 @@ def answer(reading: int, writing: int) -> None:
     messages = Connection(reading, writable=False)
     answers = Connection(writing, readable=False)
     policy: Any = None
-    tables: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
     with suppress(EOFError):
         while True:
-            message = messages.recv_bytes()
+            message = messages.recv()
             try:
                 found = b""
-                kind = message[-1:]
-                if kind == _LOAD:
-                    policy = _policy(*json.loads(message[:-1]))
-                elif kind == _RUN:
-                    types = ast.literal_eval(message[:-1].decode())
-                    tables = [(np.lib.format.descr_to_dtype(of), shape) for of, shape in types]
-                    if isinstance(policy, Remembers):
+                if isinstance(message, list):
+                    policy = _policy(*message)
+                elif message is not None:
+                    observation, is_new = message
+                    for table in observation:
+                        table.setflags(write=False)
+                    if is_new and isinstance(policy, Remembers):
                         policy.restart()
-                elif kind == _VIEW:
-                    found = _orders(policy, _observation(message, tables))
+                    found = _orders(policy, observation)
                 answers.send_bytes(_DONE + found)
             except Exception as error:  # whatever the policy raises
                 answers.send_bytes(_ERROR + _in_one_line(error).encode()[:_LONGEST])
@@ -220,18 +212,6 @@ def _lower(kind: int, most: int) -> None:
     hard = resource.getrlimit(kind)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (most, most))
-
-
-def _observation(message: bytes, tables: Sequence[tuple[np.dtype[Any], Any]]) -> Observation:
-    """The tables of an observation, which cannot be written."""
-    found = []
-    offset = 0
-    for of, shape in tables:
-        count = math.prod(shape)
-        table = np.frombuffer(message, of, count, offset).reshape(shape)
-        found.append(table.view(np.recarray) if of.names else table)
-        offset += count * of.itemsize
-    return Observation(*found)
 
 
 def _orders(policy: Any, observation: Observation) -> bytes:

@@ -32,7 +32,7 @@ from parcae.evaluation.comparison import (
     Progress,
     Say,
     compare_in,
-    text_table,
+    in_terminal,
 )
 from parcae.evaluation.kept_runs import KeptRuns, files_in_names
 from parcae.evaluation.page import Section
@@ -43,6 +43,7 @@ from parcae.evaluation.sections import (
     rival,
     run_warnings,
     setting_warnings,
+    tenant_sections,
 )
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
@@ -52,18 +53,15 @@ from parcae.evaluation.statistics import (
     mean_estimate,
     mean_of_ratios,
     ratio_estimate,
-    with_interval,
 )
 from parcae.evaluation.who_pays import (
     JOBS,
     LATER,
     MISSED,
     MISSED_MINUS_FIRST,
-    MUCH_LATER,
     TARDINESS,
     TENANTS,
     by_group,
-    by_name,
     deadline_counts,
     deadline_estimates,
     fewest_missed,
@@ -72,7 +70,6 @@ from parcae.evaluation.who_pays import (
     later_sentence,
     over_user_fair,
     paired_jobs,
-    user_fair_rows,
 )
 from parcae.policies.own import AnyPolicy
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -279,14 +276,6 @@ class ClusterWorld(ComparedWorld):
         }
         return KeptRuns(path, settings, len(resolved.names), RUNS, JOBS)
 
-    def sampled(self, comparison: Comparison) -> str:
-        """Runs are drawn by seed."""
-        return "seeds"
-
-    def value_text(self, value: float) -> str:
-        """A time in seconds, such as "12.3 s"."""
-        return f"{seconds_text(value)} s"
-
     def ranked(self, comparison: Comparison) -> list[PolicyResult]:
         """All policies but oracles, which cannot be deployed; or all, if all are oracles."""
         policies = comparison.simulated
@@ -304,8 +293,8 @@ class ClusterWorld(ComparedWorld):
         if abs(simulated / took - 1) < _MISSED:
             return ""
         return (
-            f"in the log jobs took {self.value_text(took)} on average, in the simulation under "
-            f"{logged[0].name}, the order that they had there, {self.value_text(simulated)}; other "
+            f"in the log jobs took {seconds_text(took)} s on average, in the simulation under "
+            f"{logged[0].name}, the order that they had there, {seconds_text(simulated)} s; other "
             "cores or drawn durations explain a part (parcae workload check): do not expect these "
             "differences between policies on the real cluster"
         )
@@ -443,20 +432,11 @@ class ClusterWorld(ComparedWorld):
 
     def tables(self, comparison: Comparison) -> list[Table]:
         """The tables of pools, of users and of queues, where jobs have any."""
-        tables = []
-        names = [policy.name for policy in comparison.policies]
-        for key in TENANTS:
-            found = list(by_name(comparison.jobs, key).values())
-            rows = [[own[0].name, *(with_interval(one.ratio) for one in own)] for own in found]
-            title = f"Who pays, by {key}: mean JCT / that under the first policy"
-            caption = "[ ] are 95% confidence intervals over the seeds"
-            tables += [text_table(title, [key, *names], rows, caption)] if rows else []
-        rows, shares = user_fair_rows(comparison.jobs)
-        if rows:
-            title = "Users: mean JCT / that under user-fair at the same arrivals"
-            rows.append([f"over {MUCH_LATER:g}", *shares])
-            tables.append(text_table(title, ["user", *names], rows))
-        return tables
+        return [
+            in_terminal(table, section.heading)
+            for section in tenant_sections(comparison, is_short=True)
+            for table in section.parts
+        ]
 
     def json_of(self, comparison: Comparison) -> dict[str, Any]:
         """What names became, and the results of every pool, user and queue."""

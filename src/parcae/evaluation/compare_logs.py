@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from parcae.base.texts import plain, s_from_ms
-from parcae.evaluation.statistics import RESAMPLE_SEED, Estimate, ratio_estimate
+from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import JobKey, JobOutcome, RecordedJob, RecordedRun
 
-#: Below this number of pairs the bootstrap's interval is known to be too narrow.
-_MANY_PAIRS = 20
 #: Fewest pairs of one recurring name for an interval.
 _MIN_PAIRS = 5
 #: Names of the two logs in results.
@@ -65,23 +63,10 @@ class NameComparison:
     """The comparison of the jobs that share one recurring name, user or queue."""
 
     name: str
-    num_jobs: tuple[int, int]
-    num_pairs: int
-    average_jct_s: tuple[float, float]
+    jobs: dict[str, int]
+    pairs: int
+    average_jct_s: dict[str, float]
     ratio: Estimate | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as plain numbers and text.
-
-        {"name":, "jobs": {"A":, "B":}, "pairs":, "average_jct_s": {...}, "ratio": {...} or null}
-        """
-        return {
-            "name": self.name,
-            "jobs": _by_log(self.num_jobs),
-            "pairs": self.num_pairs,
-            "average_jct_s": _by_log(map(plain, self.average_jct_s)),
-            "ratio": self.ratio.to_json() if self.ratio else None,
-        }
 
 
 @dataclass(frozen=True)
@@ -128,30 +113,18 @@ class LogComparison:
                 "No job of A matches a job of B. Check that both logs come from the same workload, "
                 "or use --key to name jobs by another property."
             )
-        elif 1 < self.num_pairs < _MANY_PAIRS:
-            notes.append(
-                f"The interval is computed from {self.num_pairs} pairs; "
-                f"with fewer than about {_MANY_PAIRS} it is too narrow."
-            )
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as plain numbers and text.
-
-        {"logs": {"A":, "B":}, "ratio": {"mean":, "ci95": [], "pairs":}, "names": [],
-        "users": [], "queues": [], "unmatched": {}, ...}
-        """
-        unmatched = [[_job_json(job) for job in jobs] for jobs in self.unmatched]
-        return {
-            "logs": _by_log(plain(vars(summary)) for summary in self.summaries),
+        """The comparison as plain numbers and text, by log where both have them."""
+        found = {
+            **{of: getattr(self, of) for of in ("names", "users", "queues", "notes")},
+            "logs": _by_log(self.summaries),
             "ratio": {**self.ratio.to_json(), "pairs": self.num_pairs} if self.ratio else None,
-            "names": [name.to_json() for name in self.names],
-            "users": [user.to_json() for user in self.users],
-            "queues": [queue.to_json() for queue in self.queues],
-            "unmatched": _by_log(unmatched),
+            "unmatched": _by_log([_job_json(job) for job in jobs] for jobs in self.unmatched),
             "not_compared": [_by_log(map(_job_json, pair)) for pair in self.not_compared],
-            "notes": list(self.notes),
         }
+        return plain(found)  # type: ignore[no-any-return]
 
 
 def _by_log(values: Iterable[Any]) -> dict[str, Any]:
@@ -204,7 +177,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> LogComparison:
     The first job of a recurring name in A is matched with the first of that name in B, the second
     with the second, and so on. Failed jobs count in this order, so that later jobs of the name keep
     their counterparts. The ratio is mean(B) / mean(A) over the pairs that completed in both runs;
-    its interval is a percentile bootstrap over pairs. Completion times below 1 ms count as 1 ms.
+    its interval is over pairs. Completion times below 1 ms count as 1 ms.
 
     Example: jobs of 2 and 4 s that take 1 and 3 s in B have the ratio 4/6.
     """
@@ -240,9 +213,7 @@ def _ratio(pairs: Sequence[tuple[RecordedJob, RecordedJob]], min_pairs: int = 2)
     """Ratio of the means; None without pairs. With fewer than `min_pairs` it has no interval."""
     if not pairs:
         return None
-    estimate = ratio_estimate(
-        _jct_s(pairs, 1), _jct_s(pairs, 0), "bootstrap", np.random.default_rng(RESAMPLE_SEED)
-    )
+    estimate = ratio_estimate(_jct_s(pairs, 1), _jct_s(pairs, 0))
     return estimate if len(pairs) >= min_pairs else Estimate(estimate.mean, math.nan, math.nan)
 
 
@@ -260,7 +231,7 @@ def _compare_by(
     compared = []
     for name in filter(None, {**of_a, **of_b}):
         own = by_name[name]
-        means = (_mean(_jct_s(own, 0)), _mean(_jct_s(own, 1)))
-        ratio = _ratio(own, _MIN_PAIRS)
-        compared.append(NameComparison(name, (of_a[name], of_b[name]), len(own), means, ratio))
+        jobs = _by_log((of_a[name], of_b[name]))
+        means = _by_log(_mean(_jct_s(own, side)) for side in (0, 1))
+        compared.append(NameComparison(name, jobs, len(own), means, _ratio(own, _MIN_PAIRS)))
     return tuple(compared)

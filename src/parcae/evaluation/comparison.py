@@ -31,9 +31,11 @@ from rich.table import Table
 
 from parcae.base.errors import ConfigError
 from parcae.base.files import interruptions_wait, write_text
-from parcae.evaluation.page import Section
-from parcae.evaluation.shown import as_html, interval_picture
-from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate, with_interval
+from parcae.base.texts import plain
+from parcae.evaluation.page import Cell, Section, as_html, estimate_cell
+from parcae.evaluation.page import Table as PageTable
+from parcae.evaluation.plots import interval_dots, policy_color, ratio_dots
+from parcae.evaluation.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +50,8 @@ RECORDED = "as recorded"
 _WORTH_WORKERS_S = 10.0
 #: No number in a table is longer, with its interval and unit, in characters.
 _LONGEST_NUMBER = 32
+#: Longer names of policies, such as paths, are broken into lines on pages.
+_LONG_NAME = 24
 
 
 def tuned_last(names: Iterable[str], is_tuned: Callable[[str], bool]) -> list[str]:
@@ -104,20 +108,11 @@ class PolicyResult:
 
         What is before a point in a name is the name of a group.
         """
-        card: dict[str, Any] = {name: _plain(value) for name, value in self.numbers.items()}
+        card: dict[str, Any] = plain(self.numbers)
         for name, one in self.estimates.items():
             group, _, key = name.rpartition(".")
             (card.setdefault(group, {}) if group else card)[key] = one.to_json()
         return card
-
-
-def _plain(value: Any) -> Any:
-    """The value with null in place of NaN and infinity, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Column(NamedTuple):
@@ -139,15 +134,14 @@ class Column(NamedTuple):
     in_terminal: bool = True
     has_interval: bool = True
 
-    def text(self, result: PolicyResult) -> str:
-        """The cell of a policy in the terminal."""
+    def cell(self, result: PolicyResult, has_interval: bool = True) -> Cell:
+        """The cell of a policy."""
         value = self.value(result)
         if isinstance(value, str):
-            return value
-        if isinstance(value, Estimate) and self.has_interval:
-            return with_interval(value, self.number)
+            return Cell(value)
+        is_known = isinstance(value, Estimate) and has_interval
         mean = value.mean if isinstance(value, Estimate) else value
-        return UNKNOWN_TEXT if math.isnan(mean) else self.number(mean)
+        return estimate_cell(value if is_known else Estimate(mean, math.nan, math.nan), self.number)
 
 
 class ComparedWorld(ABC):
@@ -182,20 +176,12 @@ class ComparedWorld(ABC):
         """Everything that is needed to repeat a comparison."""
 
     @abstractmethod
-    def sampled(self, comparison: Comparison) -> str:
-        """What the intervals sample, as a plural: "seeds", "pieces" of a log or "jobs"."""
-
-    @abstractmethod
-    def value_text(self, value: float) -> str:
-        """A value of the main measure with its unit, such as "12.3 s"."""
-
-    @abstractmethod
     def ranked(self, comparison: Comparison) -> list[PolicyResult]:
         """The policies that may be called the best."""
 
     @abstractmethod
     def remark(self, comparison: Comparison, best: PolicyResult | None) -> str:
-        """A sentence to add about the best policy (None: no policy is ranked), or no text."""
+        """Who pays for the best policy (None: no policy is ranked) in sentences, or no text."""
 
     @abstractmethod
     def title(self, comparison: Comparison) -> str:
@@ -275,9 +261,9 @@ class Comparison:
         """The policies' ratios to the first; of one policy alone, its mean."""
         names = [result.name for result in self.policies]
         if len(names) == 1:
-            return interval_picture(self.world.measure, names, [self.main(self.policies[0])])
-        label = f"{self.world.measure} / that under {names[0]}, with 95% interval"
-        return interval_picture(label, names, [one.ratio_to_first for one in self.policies], 1.0)
+            return interval_dots("", self.world.measure, names, [self.main(self.policies[0])])
+        title = f"{self.world.measure} / that under {names[0]}"
+        return ratio_dots(title, names, [one.ratio_to_first for one in self.policies])
 
     def main(self, result: PolicyResult) -> Estimate:
         """A policy's mean of the measure by which policies are ranked."""
@@ -355,16 +341,32 @@ class Comparison:
         return frame
 
 
+def policies_table(comparison: Comparison, *, is_short: bool = False) -> PageTable:
+    """The table of policies, with the best one highlighted; the short one is for the terminal."""
+    columns = [one for one in comparison.columns() if one.in_terminal or not is_short]
+    rows = []
+    for result in comparison.rows:
+        color = policy_color(comparison.policies.index(result))
+        name = Cell(result.name, color=color, is_name=len(result.name) > _LONG_NAME)
+        cells = (one.cell(result, one.has_interval or not is_short) for one in columns)
+        rows.append([name, *cells])
+    best = comparison.best()
+    position = None if best is None else comparison.rows.index(best)
+    head = [Cell("policy"), *(Cell(column.heading, column.small) for column in columns)]
+    return PageTable(head, rows, comparison.notes(), position)
+
+
 def comparison_table(comparison: Comparison) -> Table:
     """The comparison as a table for the terminal."""
-    columns = [column for column in comparison.columns() if column.in_terminal]
-    rows = [
-        [result.name, *(column.text(result) for column in columns)] for result in comparison.rows
-    ]
-    headings = ["policy", *(column.heading for column in columns)]
     caveat = comparison.world.caveat(comparison)
     title = f"Warning: {caveat}.\n{comparison.title()}" if caveat else comparison.title()
-    return text_table(title, headings, rows, "\n".join(comparison.notes()))
+    return in_terminal(policies_table(comparison, is_short=True), title)
+
+
+def in_terminal(table: PageTable, title: str) -> Table:
+    """A page's table for the terminal."""
+    rows = [[str(cell) for cell in row] for row in table.rows]
+    return text_table(title, [one.text for one in table.head], rows, "\n".join(table.notes))
 
 
 def text_table(

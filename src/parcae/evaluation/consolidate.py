@@ -24,9 +24,8 @@ from parcae.base.texts import MS_PER_S, duration_unit, num_decimals, plain, s_fr
 from parcae.cluster.trace import Trace
 from parcae.evaluation.forecast import NUM_DRAWS, size_error
 from parcae.evaluation.log_check import Replayed, replayed_applications, replayed_workload
-from parcae.evaluation.page import Cell, Charts, Section, Table, Text, chart_library, write_page
-from parcae.evaluation.pictures import shortened
-from parcae.evaluation.plots import NUM_SPANS, chart_text, new_figure, policy_color
+from parcae.evaluation.page import Cell, Charts, Section, Table, Text, write_page
+from parcae.evaluation.plots import NUM_SPANS, PALETTE, finished, label_of, new_chart
 from parcae.evaluation.who_pays import LATER
 from parcae.policies.additions import named_policy
 from parcae.simulation.metrics import mean_over_spans, steps
@@ -37,7 +36,7 @@ from parcae.workloads.spark_log.losses import CheckedLog
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from matplotlib.figure import Figure
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -54,7 +53,6 @@ _MOST = 4
 #: Applications that the picture shows one by one, and parties that a sentence names.
 _SHOWN = 7
 _REST = "the rest"
-_LONGEST = 24
 #: Replays further from their logs than this are warned of.
 _TRUSTED = 0.1
 CAPTION = "seconds: mean (95th percentile); FAIR has a pool for each person"
@@ -214,36 +212,10 @@ class SharedCluster(NamedTuple):
     core_h: float
 
 
-class Party(NamedTuple):
-    """An application's or a person's queries: (mean, 95th percentile) in s in the logs, under FAIR
-    and under account; which share takes more than `LATER` times as long as in the logs; and of
-    applications, mean time replayed alone / in the log.
-    """
-
-    kind: str
-    name: str
-    queries: int
-    before: tuple[float, float]
-    fair: tuple[float, float]
-    account: tuple[float, float]
-    later_share: float
-    replayed: float
-
-    @property
-    def ratio(self) -> float:
-        """Mean under account / before."""
-        return self.account[0] / self.before[0]
-
-    def to_json(self) -> dict[str, Any]:
-        """A flat row of plain numbers and texts."""
-        pairs = {of: getattr(self, of) for of in ("before", "fair", "account")}
-        times = {
-            f"{of}_{what}_s": pair[at]
-            for of, pair in pairs.items()
-            for at, what in enumerate(("mean", "p95"))
-        }
-        rest = {key: value for key, value in self._asdict().items() if key not in pairs}
-        return plain({**rest, **times, "ratio": self.ratio})  # type: ignore[no-any-return]
+#: An application's or a person's queries, as a flat row of JSON: mean and 95th percentile in s in
+#: the logs (`before`), under FAIR and under account, which share takes more than `LATER` times as
+#: long as in the logs, mean under account / before, and of applications mean replayed / in the log.
+Party = dict[str, Any]
 
 
 class Curves(NamedTuple):
@@ -285,10 +257,9 @@ class Consolidation:
     def headline(self) -> str:
         """The answer, and who would be later, in a sentence."""
         ratio = self.clusters[1].times_ms.mean() / self.before_ms.mean()
-        late = sorted(
-            (one for one in self.parties if one.ratio > LATER), key=lambda one: -one.ratio
-        )
-        who = [f"{one.kind} {one.name} ({one.ratio:.2f} times as long)" for one in late]
+        late = sorted(self.parties, key=lambda one: -one["ratio"])
+        words = "{kind} {name} ({ratio:.2f} times as long)"
+        who = [words.format(**one) for one in late if one["ratio"] > LATER]
         who[_SHOWN:] = [f"{len(who) - _SHOWN} more"] if len(who) > _SHOWN else []
         return (
             f"One shared Spark with {counted(self.cores, 'core')} has {ratio:.2f} of the mean time "
@@ -346,9 +317,10 @@ class Consolidation:
         headings = [kind, "queries", "today", "FAIR", "account", "/ today", "later", "replayed"]
         rows = []
         for one in self.parties:
-            pairs = map(_pair_text, (one.before, one.fair, one.account))
-            numbers = f"{one.ratio:.2f}", f"{one.later_share:.0%}", f"{one.replayed:.3f}"
-            rows += [[one.name, str(one.queries), *pairs, *numbers]] * (one.kind == kind)
+            ofs = ("before", "fair", "account")
+            pairs = (_pair_text((one[f"{of}_mean_s"], one[f"{of}_p95_s"])) for of in ofs)
+            numbers = f"{one['ratio']:.2f}", f"{one['later_share']:.0%}", f"{one['replayed']:.3f}"
+            rows += [[one["name"], str(one["queries"]), *pairs, *numbers]] * (one["kind"] == kind)
         # Of persons nothing is replayed alone.
         last = len(headings) - (kind == "person")
         return headings[:last], [row[:last] for row in rows]
@@ -381,7 +353,7 @@ class Consolidation:
         return {
             "before": {**before, **times(self.before_ms)},
             "after": after,
-            "parties": [one.to_json() for one in self.parties],
+            "parties": plain(self.parties),
             "notes": list(self.notes),
             "cannot_see": list(UNSEEN),
             "next_command": self.next_command,
@@ -539,16 +511,24 @@ class _Shared:
             for name in dict.fromkeys(names):
                 own = names == name
                 simulated_ms, logged_ms = replayed[name] if kind == "application" else (math.nan, 1)
-                yield Party(
-                    kind,
-                    name,
-                    int(own.sum()),
-                    _mean_p95(self.before_ms[own]),
-                    _mean_p95(fair[:, own]),
-                    _mean_p95(account[:, own]),
-                    float(is_later[:, own].mean()),
-                    simulated_ms / logged_ms,
-                )
+                of = {
+                    "before": self.before_ms[own],
+                    "fair": fair[:, own],
+                    "account": account[:, own],
+                }
+                yield {
+                    "kind": kind,
+                    "name": name,
+                    "queries": int(own.sum()),
+                    "later_share": float(is_later[:, own].mean()),
+                    "replayed": simulated_ms / logged_ms,
+                    **{
+                        f"{order}_{what}_s": value
+                        for order, times_ms in of.items()
+                        for what, value in zip(("mean", "p95"), _mean_p95(times_ms), strict=True)
+                    },
+                    "ratio": float(of["account"].mean() / of["before"].mean()),
+                }
 
     def curves(self, cores: int) -> Curves:
         """The cores over time, before and under account."""
@@ -608,9 +588,9 @@ class _Shared:
                 f"The queries have {reading.left_out.share} of the logs' task time. What is left "
                 "out needed cores today, and needs none after: add some."
             )
-        off = [one for one in parties if abs(one.replayed - 1) > _TRUSTED]
+        off = [one for one in parties if abs(one["replayed"] - 1) > _TRUSTED]
         if off:
-            words = ", ".join(f"{one.name} ({one.replayed:.2f})" for one in off)
+            words = ", ".join("{name} ({replayed:.2f})".format(**one) for one in off)
             yield f"Replayed alone, these are far from their logs, trust them less: {words}."
         number_sessions(self.runs)
         if sessions_at_once(self.runs):
@@ -656,7 +636,6 @@ def write_consolidation(found: Consolidation, path: Path, command: str = "") -> 
     tables = {kind: found.party_table(kind) for kind in ("application", "person")}
     write_page(
         path,
-        "report.html.j2",
         title=f"{len(found.before_ms):,} queries of {counted(found.num_logs, 'application')}",
         question="One Spark or many?",
         headline=found.headline,
@@ -673,7 +652,6 @@ def write_consolidation(found: Consolidation, path: Path, command: str = "") -> 
             Section("What logs cannot say", [Text(one) for one in UNSEEN]),
             Section("Next", [Text(NEXT), Text(found.next_command)]),
         ],
-        library=chart_library(),
         command=command,
         settings={"intervals": "Simulated from the logs alone", "tuned": {}},
         settings_text=json.dumps(found.to_json(), indent=2),
@@ -697,12 +675,9 @@ def _figures(found: Consolidation) -> Iterator[Figure]:
         ("Today: cores in use, and held (line)", curves.held, curves.before),
         (f"One Spark with {counted(found.cores, 'core')} (line): in use", fixed, curves.after),
     ):
-        figure = new_figure(title, f"time ({unit})", "cores")
-        drawn = {"x": x, "mode": "lines"}
-        for row, (name, y) in enumerate(busy.items()):
-            area = {"stackgroup": "busy", "line": {"width": 0}, "fillcolor": policy_color(row)}
-            label = chart_text(shortened(name, _LONGEST))
-            figure.add_scatter(y=np.repeat(y, 2), name=label, **drawn, **area)
-        line = {"color": "#1d232a", "width": 1.5}
-        figure.add_scatter(y=np.repeat(held, 2), name="held", line=line, **drawn)
-        yield figure.update_yaxes(range=[0, most])
+        axis = new_chart(10)
+        areas = [np.repeat(y, 2) for y in busy.values()]
+        axis.stackplot(x, areas, labels=[label_of(name) for name in busy], colors=PALETTE)
+        axis.plot(x, np.repeat(held, 2), color="#1d232a", label="held")
+        axis.set_ylim(0, most)
+        yield finished(axis, title, (f"time ({unit})", "cores"))

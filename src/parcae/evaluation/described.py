@@ -10,8 +10,8 @@ from rich.table import Table
 
 from parcae.base.texts import seconds_text
 from parcae.evaluation.comparison import text_table
+from parcae.evaluation.page import as_html
 from parcae.evaluation.pictures import new_picture, tidy
-from parcae.evaluation.shown import as_html
 from parcae.workloads.describe import (
     ARRIVALS_IN_LOGS,
     CAN_GAIN,

@@ -52,30 +52,14 @@ class Samples(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """A measure in seconds under Spark's own order and under the policy's, and their ratio."""
+    """Under Spark's own order and under the policy's: the number of jobs, a measure in seconds, and
+    the ratio of both.
+    """
 
+    num_jobs: tuple[int, int]
     stock_s: float
     policy_s: float
     ratio: Estimate
-
-    def to_json(self) -> dict[str, Any]:
-        """{"stock_s":, "policy_s":, "ratio": {"mean":, "ci95":}}."""
-        values = {"stock_s": self.stock_s, "policy_s": self.policy_s}
-        return {**plain(values), "ratio": self.ratio.to_json()}
-
-
-@dataclass(frozen=True)
-class GroupEffect:
-    """The effect on the mean of the jobs of one recurring name, or of one user."""
-
-    name: str
-    num_jobs: tuple[int, int]
-    effect: Effect
-
-    def to_json(self) -> dict[str, Any]:
-        """The effect as plain numbers and text."""
-        jobs = dict(zip(("stock", "policy"), self.num_jobs, strict=True))
-        return {"name": self.name, "jobs": jobs, **self.effect.to_json()}
 
 
 @dataclass(frozen=True)
@@ -88,7 +72,7 @@ class ExperimentResult:
         lead_ms: how long before the end of its block a job must arrive to count.
         num_pairs: number of pairs of blocks with jobs that count in both.
         effects: by measure.
-        names, users: the effect by recurring name and by user, the most time first.
+        names, users: on the mean, by recurring name and by user, the most time first.
         num_jobs: jobs that count, by arm (stock, policy).
         num_mixed: those of them that had not ended when the next block began.
         num_failed: jobs that failed, by arm.
@@ -104,8 +88,8 @@ class ExperimentResult:
     lead_ms: int
     num_pairs: int
     effects: dict[str, Effect]
-    names: tuple[GroupEffect, ...]
-    users: tuple[GroupEffect, ...]
+    names: dict[str, Effect]
+    users: dict[str, Effect]
     num_jobs: tuple[int, int]
     num_mixed: tuple[int, int]
     num_failed: tuple[int, int]
@@ -132,13 +116,7 @@ class ExperimentResult:
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain numbers and text."""
-        return {
-            **vars(self),
-            "effects": {name: effect.to_json() for name, effect in self.effects.items()},
-            "names": [group.to_json() for group in self.names],
-            "users": [group.to_json() for group in self.users],
-            "verdict": self.verdict,
-        }
+        return plain({**vars(self), "verdict": self.verdict})  # type: ignore[no-any-return]
 
 
 def evaluate_experiment(run: RecordedRun) -> ExperimentResult:
@@ -193,7 +171,6 @@ def evaluate_experiment(run: RecordedRun) -> ExperimentResult:
         _codes([job.name for job in jobs]),
     )
     effects = {name: effect_on(samples, quantile) for name, quantile in MEASURES.items()}
-    counts = Counter(samples.arm.tolist())
     mixed = Counter(arm.is_policy for job, arm in done if job.jct_ms > arm.left_ms)
     return ExperimentResult(
         label=run.label,
@@ -202,9 +179,9 @@ def evaluate_experiment(run: RecordedRun) -> ExperimentResult:
         lead_ms=lead_ms,
         num_pairs=num_pairs,
         effects=effects,
-        names=tuple(_groups(samples, [job.name for job in jobs])),
-        users=tuple(_groups(samples, [job.user for job in jobs])),
-        num_jobs=(counts[STOCK], counts[POLICY]),
+        names=dict(_groups(samples, [job.name for job in jobs])),
+        users=dict(_groups(samples, [job.user for job in jobs])),
+        num_jobs=effects["mean"].num_jobs,
         num_mixed=(mixed[False], mixed[True]),
         num_failed=(failed[False], failed[True]),
         num_left_out=len(tried) - len(in_time),
@@ -239,7 +216,8 @@ def effect_on(samples: Samples, quantile: float | None) -> Effect:
     stock, policy = values
     ratio = policy / stock
     low, high = schedules.interval(quantile, math.log(ratio))
-    return Effect(s_from_ms(stock), s_from_ms(policy), Estimate(ratio, low, high))
+    counts = tuple(np.bincount(samples.arm, minlength=2).tolist())
+    return Effect(counts, s_from_ms(stock), s_from_ms(policy), Estimate(ratio, low, high))
 
 
 def _measure(samples: Samples, weight: FloatArray, arm: int, quantile: float | None) -> float:
@@ -329,7 +307,7 @@ class _Schedules:
         return math.exp(end(1, -1)), math.exp(end(0, 1))
 
 
-def _groups(samples: Samples, values: Sequence[str]) -> Iterator[GroupEffect]:
+def _groups(samples: Samples, values: Sequence[str]) -> Iterator[tuple[str, Effect]]:
     """The effect for every name or user, the most time first."""
     codes = _codes(values)
     total = np.bincount(codes, samples.jct_ms)
@@ -337,12 +315,10 @@ def _groups(samples: Samples, values: Sequence[str]) -> Iterator[GroupEffect]:
         own = codes == code
         value = values[int(np.argmax(own))]
         part = Samples(*(column[own] for column in samples))
-        stock, policy = np.bincount(part.arm, minlength=2).tolist()
-        if value and min(stock, policy) > 0:
+        if value and len(set(part.arm.tolist())) == 2:
             effect = effect_on(part, None)
-            if min(stock, policy) < _MIN_JOBS:
-                effect = effect._replace(ratio=UNKNOWN)
-            yield GroupEffect(value, (stock, policy), effect)
+            is_known = min(effect.num_jobs) >= _MIN_JOBS
+            yield value, effect if is_known else effect._replace(ratio=UNKNOWN)
 
 
 def _more_ms(ratio: Estimate, num_pairs: int, block_ms: int) -> float | None:

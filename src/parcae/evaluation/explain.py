@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.base.options import option
-from parcae.base.texts import MS_PER_S, s_from_ms, seconds_text
+from parcae.base.texts import plain, s_from_ms, seconds_text
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, Planner
 from parcae.cluster.trace import Trace
@@ -83,39 +83,28 @@ class Term(NamedTuple):
 class Meeting(NamedTuple):
     """How a policy ordered a query and another one at a time: the least is served first."""
 
-    clock_ms: int
-    own: tuple[Term, ...]
+    at_s: float
+    query: tuple[Term, ...]
     other: tuple[Term, ...]
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A query under one order; times in ms since the application's first arrival.
+    """A query under one order; times in seconds since the application's first arrival.
 
     Args:
-        jct_ms: its completion time.
-        waits: when a task of it could have started and had no core, and who had most of the core
-            time then: (begin, end, row).
-        shares: who had the cores in all that time, itself among them: (row, share), most first.
-        runs: when a task of it ran: (begin, end).
+        jct_s: its completion time.
+        waited_s: for how long a task of it could have started and had no core.
+        waits_s: when that was, and who had most of the core time then: (begin, end, row).
+        cores_had: who had the cores in all that time, itself among them: (row, share), most first.
+        ran_s: when a task of it ran: (begin, end).
     """
 
-    jct_ms: int
-    waits: tuple[tuple[int, int, int], ...]
-    shares: tuple[tuple[int, float], ...]
-    runs: tuple[tuple[int, int], ...]
-
-    @property
-    def waited_ms(self) -> int:
-        """For how long a task of it could have started and had no core."""
-        return sum(end - begin for begin, end, _ in self.waits)
-
-    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        """The same as plain numbers and text, times in seconds."""
-        waits = [[s_from_ms(begin), s_from_ms(end)] for begin, end, _ in self.waits]
-        had = [{"query": row, "name": names[row], "share": share} for row, share in self.shares]
-        times_s = {"jct_s": s_from_ms(self.jct_ms), "waited_s": s_from_ms(self.waited_ms)}
-        return {**times_s, "waits_s": waits, "cores_had": had}
+    jct_s: float
+    waited_s: float
+    waits_s: tuple[tuple[float, float, int], ...]
+    cores_had: tuple[tuple[int, float], ...]
+    ran_s: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -123,22 +112,22 @@ class ExplainedQuery:
     """One query under both orders.
 
     Args:
-        row: its place in its application, by arrival.
-        names: the names of all queries there, by row.
+        query: its place in its application, by arrival.
+        names: the names of all queries there.
         application: the application's name in the log.
         user: who ran it; "" where nobody is known.
-        arrival_ms: since the application's first arrival.
-        today, changed: the query in the order that is compared with, and under the policy.
-        meetings: how the policy ordered it and others, by their rows.
+        arrival_s: since the application's first arrival.
+        against, policy: the query in the order that is compared with, and under the policy.
+        meetings: how the policy ordered it and others, by their places.
     """
 
-    row: int
+    query: int
     names: tuple[str, ...]
     application: str
     user: str
-    arrival_ms: int
-    today: Waiting
-    changed: Waiting
+    arrival_s: float
+    against: Waiting
+    policy: Waiting
     meetings: dict[int, Meeting]
 
     def label(self, row: int) -> str:
@@ -148,28 +137,30 @@ class ExplainedQuery:
     @property
     def slower(self) -> Waiting:
         """The query where it took longer."""
-        return max(self.today, self.changed, key=lambda one: one.jct_ms)
+        return max(self.against, self.policy, key=lambda one: one.jct_s)
 
     @property
     def other(self) -> int | None:
         """The query for which it waited most where it took longer; None: for none."""
-        return next((row for row, _ in self.slower.shares if row != self.row), None)
+        return next((row for row, _ in self.slower.cores_had if row != self.query), None)
 
     @property
     def when(self) -> str:
         """The longest wait where the query took longer, in words."""
-        if not self.slower.waits:
+        waits = self.slower.waits_s
+        if not waits:
             return "never"
-        begin, end, _ = max(self.slower.waits, key=lambda one: one[1] - one[0])
-        more = len(self.slower.waits) - 1
-        longest = f"{s_from_ms(begin):,.1f} to {s_from_ms(end):,.1f} s"
-        return f"{longest} and {more} more" if more else longest
+        begin, end, _ = max(waits, key=lambda one: one[1] - one[0])
+        longest = f"{begin:,.1f} to {end:,.1f} s"
+        return f"{longest} and {len(waits) - 1} more" if len(waits) > 1 else longest
 
     @property
     def for_whom(self) -> str:
         """Who had the cores meanwhile, in words."""
-        shares = self.slower.shares[:_MOST_OTHERS]
-        named = (("itself" if row == self.row else self.label(row), share) for row, share in shares)
+        shares = self.slower.cores_had[:_MOST_OTHERS]
+        named = (
+            ("itself" if row == self.query else self.label(row), share) for row, share in shares
+        )
         return ", ".join(f"{name} {share:.0%}" for name, share in named)
 
     @property
@@ -180,29 +171,20 @@ class ExplainedQuery:
         if self.other not in self.meetings:
             return f"under the policy it never meets {self.label(self.other)}"
         met = self.meetings[self.other]
-        own, other = (", ".join(map(str, terms)) for terms in (met.own, met.other))
-        return f"at {s_from_ms(met.clock_ms):,.1f} s: {own}; {self.label(self.other)}: {other}"
+        own, other = (", ".join(map(str, terms)) for terms in (met.query, met.other))
+        return f"at {met.at_s:,.1f} s: {own}; {self.label(self.other)}: {other}"
 
     def to_json(self) -> dict[str, Any]:
-        """The query as plain numbers and text, times in seconds."""
-        met = None if self.other is None else self.meetings.get(self.other)
-        return {
-            "query": self.row,
-            "name": self.names[self.row],
-            "application": self.application,
-            "user": self.user,
-            "arrival_s": s_from_ms(self.arrival_ms),
-            "against": self.today.to_json(self.names),
-            "policy": self.changed.to_json(self.names),
-            "waited_for": self.other,
-            "order": met
-            and {
-                "at_s": s_from_ms(met.clock_ms),
-                "query": [term._asdict() for term in met.own],
-                "other": [term._asdict() for term in met.other],
-            },
+        """The query as plain numbers and text; rows are places of queries."""
+        found = {
+            **vars(self),
+            "name": self.names[self.query],
+            "waited_for": None if self.other is None else self.label(self.other),
+            "order": self.meetings.get(-1 if self.other is None else self.other),
             "why": self.why,
         }
+        del found["names"], found["meetings"]
+        return plain(found)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -211,49 +193,40 @@ class Explanation:
 
     Args:
         policy, against: the names of the policy and of the order that it is compared with.
-        num_jobs: number of queries.
-        means_s: mean completion time in that order and under the policy.
+        jobs: number of queries.
+        mean_jct_s: mean completion time in that order (`against`) and under the policy (`policy`).
         queries: the queries whose completion time changes most, those first.
     """
 
     policy: str
     against: str
-    num_jobs: int
-    means_s: tuple[float, float]
+    jobs: int
+    mean_jct_s: dict[str, float]
     queries: tuple[ExplainedQuery, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The explanation as plain numbers and text."""
-        return {
-            "policy": self.policy,
-            "against": self.against,
-            "jobs": self.num_jobs,
-            "mean_jct_s": dict(zip(("against", "policy"), self.means_s, strict=True)),
-            "queries": [query.to_json() for query in self.queries],
-        }
 
     def charts(self) -> tuple[list[Chart], list[str]]:
         """A chart an order, and the legend: when a query ran, in its colour, and waited, in the
         colour of who had most of the cores.
         """
-        legend = [query.label(query.row) for query in self.queries]
-        colors = {(query.application, query.row): n for n, query in enumerate(self.queries)}
+        legend = [query.label(query.query) for query in self.queries]
+        colors = {(query.application, query.query): n for n, query in enumerate(self.queries)}
         sides = {
-            self.against: [query.today for query in self.queries],
-            self.policy: [query.changed for query in self.queries],
+            self.against: [query.against for query in self.queries],
+            self.policy: [query.policy for query in self.queries],
         }
         charts = []
-        end_s = max(s_from_ms(one.jct_ms) for side in sides.values() for one in side)
+        end_s = max(one.jct_s for side in sides.values() for one in side)
         for order, side in sides.items():
             bars = []
             for number, (query, one) in enumerate(zip(self.queries, side, strict=True)):
                 # What ran is drawn over what waited at the same time.
-                for begin, end, row in (*one.waits, *((*run, query.row) for run in one.runs)):
+                for begin, end, row in (*one.waits_s, *((*run, query.query) for run in one.ran_s)):
                     color = colors.setdefault((query.application, row), len(colors))
                     legend += [query.label(row)] * (color == len(legend))
-                    bars.append((number, begin - query.arrival_ms, end - query.arrival_ms, color))
-            place, first, last, job = np.array(bars, np.int64).reshape(-1, 4).T
-            drawn = Bars(place, first / MS_PER_S, last / MS_PER_S, job, np.ones_like(place))
+                    bars.append((number, begin - query.arrival_s, end - query.arrival_s, color))
+            place, first, last, job = np.array(bars, np.float64).reshape(-1, 4).T
+            rows = place.astype(np.int64)
+            drawn = Bars(rows, first, last, job.astype(np.int64), np.ones_like(rows))
             panel = Panel("query", len(self.queries), drawn, legend, low=0.5)
             title = f"under {shortened(order, _LONGEST_NAME)}"
             charts.append(Chart(title, [panel], end_s, "time since its arrival (s)"))
@@ -289,7 +262,7 @@ def explain(logged: LoggedRuns, policy: str, asked: Asked) -> Explanation:
         policy,
         asked.against or "the log's order",
         sum(len(pair.after.job_names) for pair in pairs),
-        (s_from_ms(before_ms), s_from_ms(after_ms)),
+        {"against": s_from_ms(before_ms), "policy": s_from_ms(after_ms)},
         tuple(found[number][row] for _, number, row in changes),
     )
 
@@ -330,7 +303,7 @@ class _Pair:
                 self.after.job_names,
                 self.name,
                 self.sequence.jobs[row].user,
-                int(self.after.arrival_ms[row]),
+                s_from_ms(int(self.after.arrival_ms[row])),
                 _waiting(self.before, row, self.sequence.jobs[row]),
                 _waiting(self.after, row, self.sequence.jobs[row]),
                 meetings[row],
@@ -372,7 +345,7 @@ class _Pair:
                     how = _THERE + both_wait + (both_wait and agrees)
                     if how > known.get((row, other), 0):
                         known[row, other] = how
-                        meetings[row][other] = Meeting(clock_ms, own, others)
+                        meetings[row][other] = Meeting(s_from_ms(clock_ms), own, others)
             simulator.follow(orders)
         return meetings
 
@@ -430,11 +403,13 @@ def _waiting(trace: Trace, row: int, job: JobSpec) -> Waiting:
         had_ms += meanwhile_ms
         waits.append((begin, end, int(meanwhile_ms.argmax())))
     most = [other for other in np.argsort(-had_ms, kind="stable").tolist() if had_ms[other] > 0]
+    ran = _united(zip(own["start_ms"].tolist(), own["finish_ms"].tolist(), strict=True))
     return Waiting(
-        int(trace.completion_ms[row] - trace.arrival_ms[row]),
-        tuple(waits),
+        s_from_ms(int(trace.completion_ms[row] - trace.arrival_ms[row])),
+        s_from_ms(sum(end - begin for begin, end, _ in waits)),
+        tuple((s_from_ms(begin), s_from_ms(end), other) for begin, end, other in waits),
         tuple((other, float(had_ms[other] / had_ms.sum())) for other in most),
-        tuple(_united(zip(own["start_ms"].tolist(), own["finish_ms"].tolist(), strict=True))),
+        tuple((s_from_ms(begin), s_from_ms(end)) for begin, end in ran),
     )
 
 

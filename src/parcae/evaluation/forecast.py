@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from parcae.base.errors import ConfigError
-from parcae.base.texts import plain
 from parcae.evaluation.log_check import Replayed, replayed_applications
-from parcae.evaluation.who_pays import Group, by_group, paired_jobs
+from parcae.evaluation.who_pays import by_group, paired_jobs
 from parcae.policies.additions import named_policy
 from parcae.workloads.spark_log.dag import JobRun
 from parcae.workloads.spark_log.event_log import LoggedRuns
@@ -25,6 +24,8 @@ _NUM_PARTS = 20
 NUM_DRAWS = 5
 #: What `forecast` groups jobs by: recurring name, user, queue, and all.
 _ALL = "all"
+#: What a group of jobs gains or loses.
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Forecast:
         replayed: mean completion time under the logged order, simulated / as in the log: how far
             the simulator is off.
         size_error: the sigma of the log-normal error of the sizes that the policy knew.
-        all: all jobs under today's order and under the policy; the ratio has an interval over 20
-            parts of the window.
+        all: all jobs: mean time under today's order and under the policy, and their ratio with an
+            interval over 20 parts of the window.
         names, users, queues: the same for recurring names, users and YARN's queues, those that lose
             most first.
     """
@@ -49,35 +50,10 @@ class Forecast:
     num_jobs: int
     replayed: float
     size_error: float
-    all: tuple[Group, Group]
-    names: tuple[tuple[Group, Group], ...]
-    users: tuple[tuple[Group, Group], ...]
-    queues: tuple[tuple[Group, Group], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The forecast as plain numbers and text."""
-        return {
-            **{key: value for key, value in asdict(self).items() if key not in _GROUPED},
-            "all": _json(self.all),
-            "names": [_json(pair) for pair in self.names],
-            "users": [_json(pair) for pair in self.users],
-            "queues": [_json(pair) for pair in self.queues],
-        }
-
-
-_GROUPED = ("all", "names", "users", "queues")
-
-
-def _json(pair: tuple[Group, Group]) -> dict[str, Any]:
-    today, policy = pair
-    return {
-        "name": policy.name,
-        "jobs": policy.runs // NUM_DRAWS,
-        **plain({"today_s": today.mean_s, "policy_s": policy.mean_s}),
-        "ratio": policy.ratio.to_json(),
-        "later_share": policy.later_share,
-        "verdict": policy.verdict,
-    }
+    all: Row
+    names: tuple[Row, ...]
+    users: tuple[Row, ...]
+    queues: tuple[Row, ...]
 
 
 def forecast(logged: LoggedRuns, policy: str) -> Forecast:
@@ -111,10 +87,10 @@ def forecast(logged: LoggedRuns, policy: str) -> Forecast:
         num_jobs=len(logged_ms),
         replayed=float(today_ms.mean() / logged_ms.mean()),
         size_error=error,
-        all=_pairs(jobs, _ALL)[0],
-        names=tuple(_pairs(jobs, "job")),
-        users=tuple(_pairs(jobs, "user")),
-        queues=tuple(_pairs(jobs, "queue")),
+        all=_rows(jobs, _ALL)[0],
+        names=_rows(jobs, "job"),
+        users=_rows(jobs, "user"),
+        queues=_rows(jobs, "queue"),
     )
 
 
@@ -129,11 +105,22 @@ def _paired(one: Replayed, policy: str, error: float, draw: int) -> pl.DataFrame
     return paired_jobs(traces, users=users, queues=queues)
 
 
-def _pairs(jobs: pl.DataFrame, key: str) -> list[tuple[Group, Group]]:
-    """Groups under today's order and under the policy, those that lose most first."""
+def _rows(jobs: pl.DataFrame, key: str) -> tuple[Row, ...]:
+    """The jobs of every group, those that lose most time first."""
     groups = by_group(jobs, key, [1])
-    pairs = list(zip(groups[::2], groups[1::2], strict=True))
-    return sorted(pairs, key=lambda pair: -(pair[1].mean_s - pair[0].mean_s) * pair[1].runs)
+    rows = [
+        {
+            "name": policy.name,
+            "jobs": policy.runs // NUM_DRAWS,
+            "today_s": today.mean_s,
+            "policy_s": policy.mean_s,
+            "ratio": policy.ratio,
+            "later_share": policy.later_share,
+            "verdict": policy.verdict,
+        }
+        for today, policy in zip(groups[::2], groups[1::2], strict=True)
+    ]
+    return tuple(sorted(rows, key=lambda row: (row["today_s"] - row["policy_s"]) * row["jobs"]))
 
 
 def size_error(runs: Sequence[JobRun]) -> float:

@@ -1,8 +1,7 @@
 """Draw Gantt charts: bars on rows (executors, cores, units of a resource) against time.
 
-A chart shows one run. Every job has its colour; white is idle. The adapters `cluster_gantt`,
-`log_gantt` and `packing.gantt` turn runs into charts. `gantt_figure` draws a chart with plotly,
-`write_gantt` writes several as a page or a picture.
+A chart shows one run. Every job has its colour; white is idle. `gantt` and `cluster_chart` make
+charts of runs. `write_gantt` writes several as a page or a picture.
 """
 
 from __future__ import annotations
@@ -20,33 +19,29 @@ from parcae.base.errors import ConfigError
 from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S, s_from_ms, seconds_text
 from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
-from parcae.evaluation.page import chart_html
 from parcae.evaluation.pictures import (
     as_label,
     chart_format,
     in_legend,
     new_picture,
+    note_on,
     shortened,
+    svg_text,
     write_picture,
 )
-from parcae.evaluation.plots import chart_text, set_style
 from parcae.simulation.metrics import arrived, jct_ms, last_completion_ms
 from parcae.workloads.import_report import counted
 from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRun
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as MatplotlibFigure
-    from plotly.graph_objects import Figure
-
+    from matplotlib.figure import Figure
 
 Int64Array = npt.NDArray[np.int64]
 
 #: Largest number of rows in a panel. Of more rows it shows this many, evenly spaced.
 MAX_ROWS = 100
-#: The axis of a panel with at most as many rows has a tick for each.
-_FEW_ROWS = 5
 #: A panel with more bars than this is drawn as a raster, so that the page stays small.
-MAX_BARS = 2_000
+MAX_BARS = 1_000
 #: Colour of the lines that mark completed jobs.
 COMPLETION_COLOR = "#d62728"
 #: Cell of a raster in which no job runs.
@@ -55,8 +50,7 @@ IDLE = -1
 OTHER = -2
 #: The legend names the jobs only if there are at most this many.
 MAX_NAMED = 32
-#: Number of columns of a raster on a page, and in a picture.
-_PAGE_COLUMNS = 1_200
+#: Number of columns of a raster.
 _PICTURE_COLUMNS = 2_400
 #: Gaps shorter than this share of the time axis (about a pixel) are not drawn.
 _RESOLUTION = 1 / 1_500
@@ -107,7 +101,7 @@ class Panel:
         label: what the rows are, for the axis.
         num_rows: number of rows.
         bars: who uses the rows.
-        names: by job, what is shown on the page when the mouse is over its bars.
+        names: by job, what is shown on a page when the mouse is over its bars.
         low: where the first row begins on the axis: -0.5 if ticks name rows, 0 if they count them.
         completions: numbers[num_completed], when jobs completed; None for no lines.
         has_lines: whether white lines set the rows of a raster apart.
@@ -221,96 +215,6 @@ def raster(bars: Bars, shown: Int64Array, num_columns: int, end: float) -> Int64
     return np.where(is_busy, bars.job[latest], IDLE)
 
 
-def gantt_figure(chart: Chart, end: float | None = None) -> Figure:
-    """A chart as a plotly figure, its panels one below the other."""
-    # Imported where a page is drawn: plotly belongs to the extra "report".
-    from plotly.subplots import make_subplots
-
-    count = len(chart.panels)
-    figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=0.08)
-    for row, panel in enumerate(chart.panels, 1):
-        few = merged(panel.shown_bars())
-        is_many = panel.bars.height is None and len(few.row) > MAX_BARS
-        figure.add_trace(_heatmap(chart, panel) if is_many else _bars(chart, panel, few), row, 1)
-        if panel.completions is not None:
-            done = panel.completions.tolist()
-            # One trace holds all lines; None separates them.
-            lines = {
-                "type": "scatter",
-                "x": [x for at in done for x in (at, at, None)],
-                "y": [*panel.span, None] * len(done),
-                "mode": "lines",
-                "line": {"color": COMPLETION_COLOR, "width": 1},
-                "opacity": _line_opacity(len(done)),
-                "name": "completions",
-                "hoverinfo": "skip",
-            }
-            figure.add_trace(lines, row, 1)
-        # By itself, plotly divides a short axis into halves of rows.
-        step = {"dtick": 1} if panel.num_rows <= _FEW_ROWS else {}
-        figure.update_yaxes(title=panel.label, range=panel.span, row=row, col=1, **step)
-    set_style(figure, chart_text(chart.title), 80 + (210 if count == 1 else 150) * count)
-    figure.update_layout(barmode="overlay", bargap=0, showlegend=False)
-    last = chart.margin * (end or chart.end)
-    figure.update_xaxes(showgrid=False, zeroline=False, range=[0, last])
-    figure.update_yaxes(showgrid=False, zeroline=False)
-    figure.update_xaxes(title=chart.time_label, row=count, col=1)
-    return figure
-
-
-def _bars(chart: Chart, panel: Panel, bars: Bars) -> dict[str, Any]:
-    """The bars of a panel, one by one."""
-    height = np.ones(len(bars.row), np.int64) if bars.height is None else bars.height
-    where = f"<br>{panel.label} %{{y}}<br>%{{base:.1f}} s to %{{x:.1f}} s"
-    # If only some rows are shown, their bars are higher and fill the chart.
-    stretch = panel.num_rows / len(panel.shown_rows())
-    jobs = bars.job.tolist()
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "y": (panel.low + bars.row + height / 2).tolist(),
-        "base": bars.start.tolist(),
-        "x": (bars.finish - bars.start).tolist(),
-        "width": (stretch * height).tolist(),
-        "marker": {
-            "color": [job_color(job) for job in jobs],
-            "line": {"width": 0.5 * (bars.height is not None), "color": "white"},
-        },
-        "customdata": [
-            "other work" if job == OTHER else chart_text(panel.names[job]) for job in jobs
-        ],
-        "hovertemplate": f"%{{customdata}}{where if bars.height is None else ''}<extra></extra>",
-    }
-
-
-def _heatmap(chart: Chart, panel: Panel) -> dict[str, Any]:
-    """The bars of a panel as a raster."""
-    shown = panel.shown_rows()
-    grid = raster(panel.shown_bars(), shown, _PAGE_COLUMNS, chart.end)
-    colors = min(len(panel.names), _NUM_COLORS)
-    index = np.where(grid == OTHER, colors, grid % _NUM_COLORS)
-    step = chart.end / _PAGE_COLUMNS
-    # Every job has a part of the scale to itself, with its colour at both ends.
-    edges = np.linspace(0, 1, colors + 2).repeat(2)[1:-1].tolist()
-    scale = [job_color(job) for job in (*range(colors), OTHER) for _ in range(2)]
-    # With more jobs than colours, a colour does not identify a job: leave out the labels.
-    has_labels = len(panel.names) <= _NUM_COLORS and not (grid == OTHER).any()
-    label = f"job %{{z}}<br>{panel.label} %{{y}}<br>%{{x:.1f}} s<extra></extra>"
-    return {
-        "type": "heatmap",
-        "z": np.where(grid == IDLE, np.nan, index).astype(np.float32),
-        "x0": step / 2,
-        "dx": step,
-        "y": shown,
-        "zmin": -0.5,
-        "zmax": colors + 0.5,
-        "colorscale": list(zip(edges, scale, strict=True)),
-        "showscale": False,
-        "hoverongaps": False,
-        **({"hovertemplate": label} if has_labels else {"hoverinfo": "skip"}),
-    }
-
-
 def _line_opacity(num_lines: int) -> float:
     """The opacity of that many lines: many lines would hide the chart."""
     return min(1.0, max(_MOST_TRANSPARENT, _MANY_LINES / max(1, num_lines)))
@@ -323,15 +227,18 @@ def write_gantt(
 
     The file appears only when it is complete.
     """
+    picture = gantt_picture(charts, legend)
     ending = chart_format(path)
     if ending == "html":
-        _write_page(charts, path)
+        write_text(path, f"<!doctype html><meta charset=utf-8>\n{svg_text(picture)}\n")
     else:
-        write_picture(gantt_picture(charts, legend), path, title, ending)
+        write_picture(picture, path, title, ending)
 
 
-def gantt_picture(charts: Sequence[Chart], legend: Sequence[str] = ()) -> MatplotlibFigure:
-    """Charts as one picture."""
+def gantt_picture(
+    charts: Sequence[Chart], legend: Sequence[str] = (), end: float | None = None
+) -> Figure:
+    """Charts as one picture, whose time axis ends with the longest run, or at `end`."""
     # Imported where a picture is drawn: matplotlib belongs to the extra "report".
     from matplotlib.patches import Patch
 
@@ -346,7 +253,7 @@ def gantt_picture(charts: Sequence[Chart], legend: Sequence[str] = ()) -> Matplo
     axes: Any = figure.subplots(
         len(charts), columns, sharex=True, squeeze=False, height_ratios=heights
     )
-    end = max(chart.end for chart in charts)
+    end = end or max(chart.end for chart in charts)
     for row, chart in zip(axes, charts, strict=True):
         for axis, panel in zip(row, chart.panels, strict=True):
             _draw(axis, panel, chart, end)
@@ -367,44 +274,29 @@ def gantt_picture(charts: Sequence[Chart], legend: Sequence[str] = ()) -> Matplo
     return figure
 
 
-def _write_page(charts: Sequence[Chart], path: Path) -> None:
-    end = max(chart.end for chart in charts)
-    pages = [
-        # The first chart brings the library.
-        chart_html(gantt_figure(chart, end), include_plotlyjs=not row)
-        for row, chart in enumerate(charts)
-    ]
-    write_text(path, "\n".join(["<!doctype html><meta charset=utf-8>", *pages]) + "\n")
-
-
 def _draw(axis: Any, panel: Panel, chart: Chart, end: float) -> None:
     """Draw a panel of a picture on matplotlib axes whose time ends at `end`."""
-    if panel.bars.height is None:
-        grid = raster(panel.shown_bars(), panel.shown_rows(), _PICTURE_COLUMNS, end)
-        # The jobs, then grey for other work, then white for idle rows.
-        colors = [*map(job_rgb, (*range(_NUM_COLORS), OTHER)), (255, 255, 255)]
-        index = np.select([grid == IDLE, grid == OTHER], [-1, -2], grid % _NUM_COLORS)
-        axis.imshow(
-            np.array(colors, np.uint8)[index],
-            aspect="auto",
-            interpolation="nearest",
-            origin="lower",
-            extent=(0, end, *panel.span),
-        )
-        if panel.has_lines:
-            edges = panel.low + np.arange(1, panel.num_rows)
-            axis.hlines(edges, 0, end, color="white", linewidth=1)
+    bars = panel.bars if panel.bars.height is not None else merged(panel.shown_bars())
+    if panel.bars.height is None and len(bars.row) > MAX_BARS:
+        _draw_raster(axis, panel, end)
     else:
-        bars, height = panel.bars, panel.bars.height
-        axis.barh(
+        # If only some rows are shown, their bars are higher and fill the chart.
+        stretch = panel.num_rows / len(panel.shown_rows())
+        height = np.ones(len(bars.row)) if bars.height is None else bars.height
+        drawn = axis.barh(
             panel.low + bars.row + height / 2,
             bars.finish - bars.start,
-            height,
+            stretch * height,
             bars.start,
             color=[job_color(job) for job in bars.job.tolist()],
             edgecolor="white",
-            linewidth=0.5,
+            linewidth=0.5 * (panel.has_lines or bars.height is not None),
         )
+        columns = (bars.row, bars.start, bars.finish, bars.job)
+        for bar, row, start, finish, job in zip(drawn, *columns, strict=True):
+            name = "other work" if job == OTHER else panel.names[job]
+            where = f", {panel.label} {row}, {start:,.1f} to {finish:,.1f} s"
+            note_on(bar, f"{name}{where if bars.height is None else ''}")
     if panel.completions is not None:
         axis.vlines(
             panel.completions,
@@ -417,6 +309,24 @@ def _draw(axis: Any, panel: Panel, chart: Chart, end: float) -> None:
     axis.set_ylabel(as_label(panel.label), fontsize=8)
     axis.yaxis.get_major_locator().set_params(integer=True)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_raster(axis: Any, panel: Panel, end: float) -> None:
+    """Draw many bars as an image."""
+    grid = raster(panel.shown_bars(), panel.shown_rows(), _PICTURE_COLUMNS, end)
+    # The jobs, then grey for other work, then white for idle rows.
+    colors = [*map(job_rgb, (*range(_NUM_COLORS), OTHER)), (255, 255, 255)]
+    index = np.select([grid == IDLE, grid == OTHER], [-1, -2], grid % _NUM_COLORS)
+    axis.imshow(
+        np.array(colors, np.uint8)[index],
+        aspect="auto",
+        interpolation="nearest",
+        origin="lower",
+        extent=(0, end, *panel.span),
+    )
+    if panel.has_lines:
+        edges = panel.low + np.arange(1, panel.num_rows)
+        axis.hlines(edges, 0, end, color="white", linewidth=1)
 
 
 #: Heights in inches of a chart with few cores, and of one with many.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +102,8 @@ class Judgement:
 
     def to_json(self) -> dict[str, Any]:
         """The fields with the verdict and the objections, as plain JSON."""
-        estimates = {"ratio": self.ratio.to_json()}
-        estimates["shifts"] = {what: one.to_json() for what, one in self.shifts.items()}
         said = {"verdict": self.word, "objections": self.objections}
-        return plain({**asdict(self), **estimates, **said})  # type: ignore[no-any-return]
+        return plain({**vars(self), **said})  # type: ignore[no-any-return]
 
 
 def judge(

@@ -49,15 +49,10 @@ class CheckedQuery:
     """
 
     name: str
-    logged_ms: int
-    simulated_ms: int
-    driver_ms: int
+    logged_s: float
+    simulated_s: float
+    driver_s: float
     why: str
-
-    @property
-    def ratio(self) -> float:
-        """Simulated / logged."""
-        return self.simulated_ms / max(1, self.logged_ms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,39 +60,18 @@ class ReplayedLog:
     """One application's replay.
 
     `ratio` is the simulated mean completion time / the log's. The other ratios are those of replays
-    that leave something out: slots that change (`constant`: as many as there ever were at once),
-    the driver's time, both; and (`drawn`) the mean of ten whose tasks draw their durations from
-    those of their stage, as predictions do.
+    that leave something out: slots that change (`at_constant_cores`: as many as there ever were at
+    once), the driver's time, both; and (`drawn_durations`) the mean of ten whose tasks draw their
+    durations from those of their stage, as predictions do.
     """
 
     application: str
-    queries: tuple[CheckedQuery, ...]
     ratio: float
-    constant: float
-    without_driver: float
+    at_constant_cores: float
+    without_driver_time: float
     without_both: float
-    drawn: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The ratios, and the queries with times in seconds."""
-        return {
-            "application": self.application,
-            "ratio": self.ratio,
-            "at_constant_cores": self.constant,
-            "without_driver_time": self.without_driver,
-            "without_both": self.without_both,
-            "drawn_durations": self.drawn,
-            "queries": [
-                {
-                    "name": query.name,
-                    "logged_s": s_from_ms(query.logged_ms),
-                    "simulated_s": s_from_ms(query.simulated_ms),
-                    "driver_s": s_from_ms(query.driver_ms),
-                    "why": query.why,
-                }
-                for query in self.queries
-            ],
-        }
+    drawn_durations: float
+    queries: tuple[CheckedQuery, ...]
 
 
 def check_log(logged: LoggedRuns) -> list[ReplayedLog]:
@@ -182,13 +156,16 @@ def _checked(one: Replayed) -> ReplayedLog:
     rows = zip(one.runs, one.logged_ms.tolist(), simulated_ms.tolist(), strict=True)
     return ReplayedLog(
         one.name,
-        tuple(CheckedQuery(run.name, a, b, _driver_ms(run), _why(run, a, b)) for run, a, b in rows),
         ratio(simulated_ms),
         ratio(one.replay(one.workload, _constant(one.slots))),
         ratio(one.replay(bare, one.slots)),
         ratio(one.replay(bare, _constant(one.slots))),
         float(
             np.mean([ratio(one.replay(one.workload, one.slots, seed)) for seed in range(_DRAWN)])
+        ),
+        tuple(
+            CheckedQuery(run.name, *map(s_from_ms, (a, b, _driver_ms(run))), _why(run, a, b))
+            for run, a, b in rows
         ),
     )
 

@@ -1,21 +1,26 @@
-"""HTML pages of one self-contained file that work offline: what is on them, and writing them."""
+"""HTML: pages of one self-contained file that work offline, and what notebooks show of results."""
 
 from __future__ import annotations
 
 import functools
+import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import rich.table
+import rich.text
+
+from parcae.base.extensions import missing_extra
 from parcae.base.files import write_text
+from parcae.base.texts import printable
+from parcae.evaluation.pictures import svg_text
 from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-_CHART_SETTINGS = {"displayModeBar": False, "responsive": True}
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,9 @@ class Cell:
     small: str = ""
     color: str = ""
     is_name: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.small}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Section:
     """A part of a page with its heading."""
 
     heading: str
-    parts: Sequence[Table | Text | Charts | Folded]
+    parts: Sequence[Any]
 
 
 def estimate_cell(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> Cell:
@@ -86,45 +94,56 @@ def estimate_cell(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".
         return Cell(UNKNOWN_TEXT)
     if estimate.is_unknown:
         return Cell(number(estimate.mean))
-    return Cell(number(estimate.mean), f"{number(estimate.low)} – {number(estimate.high)}")
+    return Cell(number(estimate.mean), f"[{number(estimate.low)}, {number(estimate.high)}]")
 
 
-def write_page(path: Path, template: str, **values: Any) -> None:
-    """Fill in a template of this package. The file appears only when it is complete."""
-    write_text(path, _templates().get_template(template).render(values))
+def write_page(path: Path, **values: Any) -> None:
+    """Fill in the page's template. The file appears only when it is complete."""
+    write_text(path, _template().render(values))
 
 
 @functools.cache
-def _templates() -> Any:
+def _template() -> Any:
     # Imported here: only pages need it, and it belongs to the extra "report".
     import jinja2
 
-    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     environment = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["chart"] = functools.partial(
-        chart_html, include_plotlyjs=False, config=_CHART_SETTINGS
+    environment.filters["chart"] = svg_text
+    return environment.get_template("report.html.j2")
+
+
+def as_html(table: rich.table.Table, draw: Callable[[], Figure] | None = None) -> str:
+    """A table of the terminal as notebooks show it, and a picture below it.
+
+    Without the libraries of the extra "report" a sentence stands in the picture's place.
+    """
+    head = "".join(f"<th>{_plain(one.header)}</th>" for one in table.columns)
+    columns = [[_plain(cell) for cell in one.cells] for one in table.columns]
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
+        for row in zip(*columns, strict=True)
     )
-    return environment
+    head = f"<tr>{head}</tr>" if table.show_header else ""
+    try:
+        picture = "" if draw is None else svg_text(draw())
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is None:
+            raise
+        picture = f"<p>{html.escape(f'No picture: {missing}.')}</p>"
+    return (
+        f"<p><b>{_plain(table.title)}</b></p><table>{head}{rows}</table>"
+        f"<p>{_plain(table.caption)}</p>{picture}"
+    )
 
 
-def chart_library() -> str:
-    """The script that draws a page's charts."""
-    # Imported here: only pages need it, and it belongs to the extra "report".
-    import plotly.offline
-
-    return str(plotly.offline.get_plotlyjs())
-
-
-def chart_html(figure: Figure, **options: Any) -> str:
-    """The part of a page that draws a chart."""
-    # Imported here: only pages need it, and it belongs to the extra "report".
-    import plotly.io
-
-    return str(plotly.io.to_html(figure, full_html=False, **options))
+def _plain(text: object) -> str:
+    """A text with the terminal's markup as HTML, without markup of its own."""
+    plain = rich.text.Text.from_markup(str(text or ""), emoji=False).plain
+    return html.escape(printable(plain.replace("\n", " ")))

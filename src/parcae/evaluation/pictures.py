@@ -1,7 +1,8 @@
-"""Pictures (PNG, SVG, PDF) of the package's matplotlib charts: an empty one, and writing it."""
+"""Pictures: an empty one, its labels, and writing it (PNG, SVG, PDF) or putting it on a page."""
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import warnings
@@ -102,6 +103,28 @@ def save_picture(picture: Figure, stream: BinaryIO, file_format: str) -> None:
             len(lacks),
             min(lacks),
         )
+
+
+#: What begins the id of an artist with a note.
+_NOTE = "note: "
+
+
+def note_on(artist: Any, text: str) -> None:
+    """Let a page show a text where the mouse is over an artist of its picture."""
+    artist.set_gid(f"{_NOTE}{printable(text)}")
+
+
+def svg_text(picture: Figure) -> str:
+    """A picture as a part of a page."""
+    # Imported where a picture is drawn: it belongs to the extra "report".
+    from matplotlib import rc_context
+
+    drawn = io.BytesIO()
+    # Letters stay letters, in the font of the page.
+    with rc_context({"svg.fonttype": "none"}):
+        save_picture(picture, drawn, "svg")
+    _, tag, rest = drawn.getvalue().decode().partition("<svg ")
+    return re.sub(rf'<g id="{_NOTE}([^"]*)">', r"<g><title>\1</title>", tag + rest)
 
 
 def tidy(axis: Any, labels: tuple[str, str], title: str = "", has_legend: bool = True) -> None:

@@ -14,17 +14,16 @@ from parcae.base.texts import MS_PER_S, s_from_ms, seconds_text
 from parcae.cluster.state import World
 from parcae.cluster.trace import Trace
 from parcae.evaluation.comparison import Comparison
-from parcae.evaluation.gantt import MAX_ROWS, cluster_chart, gantt_figure
+from parcae.evaluation.gantt import MAX_ROWS, cluster_chart, gantt_picture
 from parcae.evaluation.page import Cell, Charts, Folded, Section, Table, Text, estimate_cell
 from parcae.evaluation.plots import (
+    PALETTE,
     busy_over_time,
-    chart_text,
     concurrency_over_time,
-    interval_bars,
+    curve_chart,
+    interval_dots,
     jct_cdf,
     jct_over_time,
-    line_chart,
-    policy_color,
     ratio_dots,
     share_by_work,
 )
@@ -263,7 +262,7 @@ def cluster_sections(comparison: Comparison) -> list[Section]:
 
 def averages_and_groups(comparison: Comparison) -> list[Section]:
     """What needs no recorded run: averages, tenants, recurring jobs."""
-    return [_overall(comparison), *_tenants(comparison), *_recurring(comparison)]
+    return [_overall(comparison), *tenant_sections(comparison), *_recurring(comparison)]
 
 
 def _overall(comparison: Comparison) -> Section:
@@ -275,31 +274,37 @@ def _overall(comparison: Comparison) -> Section:
         # Paired by seed: averages beside each other hide a difference that every seed has.
         title = f"Average time / that under {names[0]}, paired by seed"
         ratios = [result.ratio_to_first for result in others]
-        colors = [policy_color(row) for row in range(1, len(results))]
-        charts = [Charts([ratio_dots(chart_text(title), names[1:], ratios, colors)])]
+        charts = [Charts([ratio_dots(title, names[1:], ratios, PALETTE[1:])])]
     else:
         title = "Average job completion time, with 95% intervals"
         averages = [result.average_jct_s for result in results]
-        charts = [Charts([interval_bars(title, "average JCT (s)", names, averages)])]
+        charts = [Charts([interval_dots(title, "average JCT (s)", names, averages)])]
     shares = [one.estimates[MISSED] for one in results if MISSED in one.estimates]
     # A share is unknown if no job that was drawn has a deadline.
     if shares and not any(math.isnan(share.mean) for share in shares):
         title = "Share of missed deadlines, with 95% intervals"
-        charts.append(Charts([interval_bars(title, "missed", names, shares)]))
+        charts.append(Charts([interval_dots(title, "missed", names, shares)]))
     return Section("Over all seeds", charts)
 
 
-def _tenants(comparison: Comparison) -> list[Section]:
-    """Who pays, by pool, user and queue; no section where no job has any."""
+def tenant_sections(comparison: Comparison, *, is_short: bool = False) -> list[Section]:
+    """Who pays, by pool, user and queue; none where no job has any. The short ones are for the
+    terminal.
+    """
+    shown = 1 if is_short else None
     head = [
         Cell(text, small)
         for policy in comparison.policies
-        for text, small in ((policy.name, "ratio, 95% interval"), *_PAID)
+        for text, small in ((policy.name, "ratio, 95% interval"), *_PAID)[:shown]
     ]
     sections = []
     for key in TENANTS:
         rows = [
-            [_name(own[0]), f"{own[0].runs:,}", *(cell for one in own for cell in _paid(one))]
+            [
+                _name(own[0]),
+                f"{own[0].runs:,}",
+                *(cell for one in own for cell in _paid(one)[:shown]),
+            ]
             for own in by_name(comparison.jobs, key).values()
         ]
         first = comparison.policies[0].name
@@ -376,9 +381,10 @@ def _recurring(comparison: Comparison) -> list[Section]:
             f"{max(left_out):.3f}, are left out."
         )
     chart = ratio_dots(
-        chart_text(f"Completion time under {best} / under {comparison.policies[0].name}"),
+        f"Completion time under {best} / under {comparison.policies[0].name}",
         [job[0].name for job in shown],
         [job[column].ratio for job in shown],
+        PALETTE[:1],
     )
     has_deadlines = comparison.world.has_deadlines
     table = Table(
@@ -483,13 +489,13 @@ def _one_run(
     end_s = max(1, *(last_completion_ms(trace) for trace in traces.values())) / MS_PER_S
     over_time = [concurrency_over_time(traces), jct_over_time(traces), busy_over_time(traces)]
     for figure in over_time:
-        figure.update_xaxes(range=[0, end_s])
+        figure.axes[0].set_xlim(0, end_s)
     # Today's order and the best, or the next best, beside each other; the others on demand.
     pair = {0, rival(comparison)}
     gantt: list[Charts] = []
     others: list[Charts] = []
     for row, trace in enumerate(traces.values()):
-        chart = Charts([gantt_figure(cluster_chart(trace), end_s)])
+        chart = Charts([gantt_picture([cluster_chart(trace)], end=end_s)])
         (gantt if row in pair else others).append(chart)
     folded = (
         [Folded(f"The same run under the other orders ({len(others)})", others)] if others else []
@@ -520,7 +526,7 @@ def _overdrafts(comparison: Comparison) -> list[Section]:
         if row in {0, rival(comparison)} and (curves := _curves(sequence, policy, world, seed)):
             axes = ("time (s)", "core-seconds")
             title = f"Received beyond an equal split, by user: {name}"
-            charts.append(line_chart(title, axes, curves, is_stepped=True))
+            charts.append(curve_chart(title, axes, curves, "steps"))
     note = Text(f"One run (seed {seed}). Below 0: what a user is owed.", is_quiet=True)
     return [Section("Users over one run", [note, Charts(charts)])] if charts else []
 

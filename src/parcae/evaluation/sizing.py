@@ -6,9 +6,8 @@ and seeds, and finds the smallest size that meets a target.
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -36,11 +35,11 @@ from parcae.base.texts import (
 )
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.comparison import Comparison, Progress, compare_in, text_table
-from parcae.evaluation.page import write_page
-from parcae.evaluation.pictures import in_legend, new_picture, save_picture, tidy, write_picture
+from parcae.evaluation.page import Cell, Charts, Section, as_html, write_page
+from parcae.evaluation.page import Table as PageTable
+from parcae.evaluation.pictures import in_legend, new_picture, tidy, write_picture
 from parcae.evaluation.policies import check_seeds
 from parcae.evaluation.sections import FULL, lost_work_warning, measured_alone_warning
-from parcae.evaluation.shown import as_html
 from parcae.evaluation.statistics import (
     DEFAULT_METHOD,
     METHODS,
@@ -425,7 +424,8 @@ class Sizing:
         question: what was asked.
         results: one for every size and policy, by size, then in the order of the policies.
         elastic: the same for the elastic clusters.
-        load: by size, the arriving work / the capacity of the cores; see `_loads`.
+        load: by size, the arriving work / the capacity of the cores; of sessions, if no job ever
+            waited.
     """
 
     question: Question
@@ -518,7 +518,12 @@ def size_cluster(question: Question, progress: Progress | None = None) -> Sizing
         else:
             sizing = replace(sizing, elastic=(*sizing.elastic, *found))
     tried = sorted({result.cores for result in sizing.every})
-    return replace(sizing, load=_loads(question, tried))
+    configs = {
+        cores: question.config.model_copy(update={"num_executors": cores}) for cores in tried
+    }
+    arrivals = question.drawn_arrivals
+    loads = {n: offered_load(question.workload, config, arrivals) for n, config in configs.items()}
+    return replace(sizing, load=loads)
 
 
 def _next_size(sizing: Sizing) -> int | None:
@@ -534,34 +539,6 @@ def _next_size(sizing: Sizing) -> int | None:
             if smallest - below >= 2:
                 return (below + smallest) // 2
     return None
-
-
-def _loads(question: Question, tried: Sequence[int]) -> dict[int, float]:
-    """By size, arriving work / capacity of the cores; of sessions, if no job ever waited."""
-    if not question.is_closed:
-        work_rate = _offered_cores(question)
-        return {cores: work_rate / cores for cores in tried}
-    configs = {
-        cores: question.config.model_copy(update={"num_executors": cores}) for cores in tried
-    }
-    arrivals = question.drawn_arrivals
-    return {n: offered_load(question.workload, config, arrivals) for n, config in configs.items()}
-
-
-def _offered_cores(question: Question) -> float:
-    """Work that arrives per unit of time, in cores, as a mean over the runs.
-
-    The arrivals of n jobs span n - 1 gaps, and so the work of n - 1 of them. It is infinite for a
-    batch, and NaN for runs of one job, which have no gap.
-    """
-    sequences = [question.draw(seed) for seed in question.seeds]
-    works_ms = question.workload.warm.works_ms(question.config.runs_vary)
-    work_ms = sum(works_ms[sequence.job_index].sum() for sequence in sequences)
-    num_jobs = sum(len(sequence.arrival_ms) for sequence in sequences)
-    share = (num_jobs - len(sequences)) / num_jobs
-    span_ms = sum(int(sequence.arrival_ms[-1]) for sequence in sequences)
-    is_batch = ArrivalProcess.parse(question.drawn_arrivals).kind == "batch"
-    return share * work_ms / span_ms if span_ms > 0 else math.inf if is_batch else math.nan
 
 
 def play_at(
@@ -774,7 +751,6 @@ def _cells(sizing: Sizing, result: SizeResult) -> dict[str, str]:
     load = sizing.load[result.cores]
     held = result.estimates["cores_held"]
     target = sizing.question.target
-    batch_or_load = "batch" if math.isinf(load) else f"{load:.2f}"
     times = ((name, result.of(name)) for name in _TIMES)
     shares = (("met", DEADLINES_MET), ("in time", "within_target"))
     cost = result.of("cost_per_job")
@@ -789,7 +765,7 @@ def _cells(sizing: Sizing, result: SizeResult) -> dict[str, str]:
         },
         "busy": f"{result.of('cores_busy').mean:,.1f}",
         "held": f"{result.cores if held is None else held.mean:,.1f}",
-        "load": UNKNOWN_TEXT if math.isnan(load) else batch_or_load,
+        "load": "batch" if math.isinf(load) else f"{load:.2f}",
         "cost/h": f"{result.cost_per_hour:,.{num_decimals(result.cost_per_hour, 2)}f}",
         "cost/job": f"{cost.mean:,.{num_decimals(cost.mean, 2)}f}",
         **{
@@ -863,14 +839,23 @@ def write_plot(sizing: Sizing, path: Path) -> None:
     if file_format != "html":
         write_picture(picture, path, name, file_format)
         return
-    drawn = io.BytesIO()
-    save_picture(picture, drawn, "svg")
+    rows = [list(_cells(sizing, result).items()) for result in sizing.every]
+    settings = sizing.question.to_json()
     write_page(
         path,
-        "sizing.html.j2",
         title=f"Sizes for {name}",
-        texts=[headline(sizing), *warnings(sizing)],
-        image=base64.b64encode(drawn.getvalue()).decode(),
+        question=f"How many cores does {name} need?",
+        headline="",
+        summary=headline(sizing),
+        policies=PageTable(
+            [Cell(heading) for heading, _ in rows[0]],
+            [[text for _, text in row] for row in rows],
+            [f"Warning: {text}" for text in warnings(sizing)],
+        ),
+        sections=[Section("Times and costs by size", [Charts([picture])])],
+        command="",
+        settings={**settings, "tuned": {}},
+        settings_text=json.dumps(settings, indent=2),
     )
 
 

@@ -20,7 +20,7 @@ from parcae.base.errors import ConfigError
 FloatArray = npt.NDArray[np.float64]
 #: A number and its standard error, or the values of both policies.
 Pair = tuple[FloatArray, FloatArray]
-Method = Literal["bootstrap-t", "t", "bootstrap"]
+Method = Literal["bootstrap-t", "t"]
 
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 10_000
@@ -50,8 +50,6 @@ METHODS: dict[Method, str] = {
     f"Student's t with fewer than {_FEWEST} seeds or more than {_MOST:,}",
     "t": "95% confidence intervals over seeds: Student's t for means; for ratios of means, the "
     "delta method on the logarithm, paired by seed, with Student's t",
-    "bootstrap": "95% confidence intervals over seeds: percentile bootstrap, paired by seed "
-    f"({NUM_RESAMPLES:,} resamples); too narrow with fewer than about 50 seeds",
 }
 DEFAULT_METHOD: Method = "bootstrap-t"
 
@@ -164,17 +162,6 @@ def _resampled(above: FloatArray, below: FloatArray, rng: np.random.Generator) -
         yield above[seeds], below[seeds]
 
 
-def _percentile_interval(
-    above: FloatArray, below: FloatArray, rng: np.random.Generator | None
-) -> tuple[float, float]:
-    """Percentile interval of the ratio of means over resampled seeds."""
-    if rng is None:
-        raise ConfigError("a bootstrap interval needs a random generator: pass rng")
-    ratios = [a.mean(axis=1) / b.mean(axis=1) for a, b in _resampled(above, below, rng)]
-    low, high = np.percentile(np.concatenate(ratios), _TAILS)
-    return float(low), float(high)
-
-
 def _ratio_and_error(above: FloatArray, below: FloatArray) -> Pair:
     """Ratios of means over the last axis, and their standard errors by the delta method.
 
@@ -242,7 +229,7 @@ def _estimated(
     pair: Pair,
     method: Method,
     rng: np.random.Generator | None,
-    measured: Callable[[FloatArray, FloatArray], Pair] | None = None,
+    measured: Callable[[FloatArray, FloatArray], Pair] = _ratio_and_error,
 ) -> Estimate:
     """The ratio of the means of both rows with its interval; unknown with fewer than two values.
 
@@ -252,9 +239,7 @@ def _estimated(
     mean = float(above.mean() / below.mean())
     if len(above) < 2:
         return Estimate(mean, math.nan, math.nan)
-    if method == "bootstrap":
-        return Estimate(mean, *_percentile_interval(above, below, rng))
-    return Estimate(mean, *_interval(above, below, measured or _ratio_and_error, method, rng))
+    return Estimate(mean, *_interval(above, below, measured, method, rng))
 
 
 def mean_estimate(
@@ -289,11 +274,9 @@ def ratio_estimate(
     Example: equal values give exactly 1 with the interval [1, 1].
     """
     pair = _seeds(values, baseline)
-    if method == "bootstrap" or len(pair[0]) < 2:
-        return _estimated(pair, method, rng)
     ratio = float(pair[0].mean() / pair[1].mean())
     # The logarithm needs a positive ratio.
-    if ratio <= 0:
+    if ratio <= 0 or len(pair[0]) < 2:
         return Estimate(ratio, math.nan, math.nan)
     log = _estimated(pair, method, rng, _log_ratio_and_error)
     return Estimate(ratio, math.exp(log.low), math.exp(log.high))

@@ -29,7 +29,7 @@ from parcae.evaluation.comparison import (
     Say,
     compare_in,
 )
-from parcae.evaluation.gantt import gantt_figure
+from parcae.evaluation.gantt import gantt_picture
 from parcae.evaluation.page import Cell, Charts, Section, Table, Text, estimate_cell
 from parcae.evaluation.policies import check_seeds
 from parcae.evaluation.sections import FULL
@@ -273,10 +273,6 @@ class PackingWorld(ComparedWorld):
             return "jobs"
         return "pieces" if self.is_log else "seeds"
 
-    def value_text(self, value: float) -> str:
-        """A slowdown, such as "3.142"."""
-        return number(value)
-
     def ranked(self, comparison: Comparison) -> list[PolicyResult]:
         """The policies under which every job started."""
         return [p for p in comparison.simulated if not num_lost(p)]
@@ -451,7 +447,7 @@ class PackingWorld(ComparedWorld):
         )
         end = plots.last_finish(outcomes)
         boxes = [
-            Charts([gantt_figure(plots.packing_chart(name, outcome), end)])
+            Charts([gantt_picture([plots.packing_chart(name, outcome)], end=end)])
             for name, outcome in outcomes.items()
         ]
         return Section(

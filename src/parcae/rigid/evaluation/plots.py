@@ -18,11 +18,12 @@ from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.evaluation.plots import (
     NUM_SPANS,
-    chart_text,
-    interval_bars,
-    line_chart,
-    new_figure,
-    policy_color,
+    PALETTE,
+    curve_chart,
+    finished,
+    interval_dots,
+    label_of,
+    new_chart,
     share_axis,
 )
 from parcae.rigid.jobs import FloatArray, RigidJobs
@@ -32,7 +33,7 @@ from parcae.simulation.metrics import mean_over_spans
 from parcae.workloads.import_report import counted
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from matplotlib.figure import Figure
 
 #: A chart with more jobs, or a resource with more units, would not be readable.
 MAX_JOBS = 400
@@ -46,13 +47,13 @@ _WIDE = 30.0
 
 
 def slowdown_bars(comparison: Comparison) -> Figure:
-    """A bar chart of every policy's mean (bounded) slowdown with its interval, the first on top."""
+    """Every policy's mean (bounded) slowdown with its interval, the first on top."""
     words = comparison.world.measure_words
     estimates = [comparison.main(p) for p in comparison.policies]
     names = [p.name for p in comparison.policies]
-    figure = interval_bars(f"Mean {words}, with 95% intervals", f"mean {words}", names, estimates)
+    figure = interval_dots(f"Mean {words}, with 95% intervals", f"mean {words}", names, estimates)
     if _is_wide([e.mean for e in estimates]):
-        figure.update_xaxes(type="log", dtick=1, rangemode=None)
+        figure.axes[0].set(xscale="log", xlim=(None, None))
     return figure
 
 
@@ -76,31 +77,31 @@ def slowdown_cdf(comparison: Comparison) -> Figure:
         curves[result.name] = (known[rows], (rows + 1) / max(1, len(values)))
     words = comparison.world.measure_words
     title = f"Share of jobs with at most a {words}"
-    figure = share_axis(line_chart(title, (words, "share of jobs"), curves, is_stepped=True))
-    return figure.update_xaxes(type="log")
+    axes = (words, "share of jobs")
+    return share_axis(curve_chart(title, axes, curves, "steps", xscale="log"))
 
 
 def slowdown_by_size(comparison: Comparison) -> Figure:
     """Mean (bounded) slowdown by size group of the jobs."""
     world = comparison.world
     words = world.measure_words
-    figure = new_figure(f"Mean {words} by size of the job", world.sizes.what, f"mean {words}")
+    axis = new_chart()
     every: list[float] = []
+    width = 0.8 / len(comparison.policies)
     for row, result in enumerate(comparison.policies):
         means = {
             size: math.nan if mean is None else mean
             for size, mean in result.numbers[f"{world.main}_by_size"].items()
         }
         every += means.values()
-        figure.add_bar(
-            x=list(means),
-            y=list(means.values()),
-            name=chart_text(result.name),
-            marker_color=policy_color(row),
-        )
+        places = np.arange(len(means)) + width * (row + 0.5) - 0.4
+        color = PALETTE[row % len(PALETTE)]
+        axis.bar(places, list(means.values()), width, color=color, label=label_of(result.name))
+        axis.set_xticks(range(len(means)), list(means))
     if _is_wide(every):
-        figure.update_yaxes(type="log", dtick=1)
-    return figure
+        axis.set_yscale("log")
+    title = f"Mean {words} by size of the job"
+    return finished(axis, title, (world.sizes.what, f"mean {words}"))
 
 
 def learning_curves(comparison: Comparison) -> Figure:
@@ -111,8 +112,7 @@ def learning_curves(comparison: Comparison) -> Figure:
         points = np.array(learned.get(result.name, []), np.float64)
         curves[result.name] = (points[:, 1], points[:, 2]) if len(points) else None
     axes = ("seconds of training", "cost on the runs that chose the checkpoint")
-    figure = line_chart("How the learned policies learned", axes, curves)
-    return figure.update_yaxes(rangemode="tozero")
+    return curve_chart("How the learned policies learned", axes, curves, ylim=(0, None))
 
 
 def over_time(outcomes: Mapping[str, RigidOutcome]) -> tuple[Figure, list[Figure]]:
@@ -127,14 +127,14 @@ def over_time(outcomes: Mapping[str, RigidOutcome]) -> tuple[Figure, list[Figure
 
     def chart(title: str, what: str, level: Callable[[RigidOutcome], FloatArray]) -> Figure:
         curves = {name: (edges[:-1], level(outcome)) for name, outcome in outcomes.items()}
-        return line_chart(title, (axis, what), curves)
+        return curve_chart(title, (axis, what), curves, ylim=(0, None))
 
     waiting = chart(
         "Jobs waiting", "jobs waiting", lambda run: mean_over_spans(*jobs_waiting(run), edges)
-    ).update_yaxes(rangemode="tozero")
+    )
     busy = []
     for row, units in enumerate(jobs.capacity.tolist()):
-        label = chart_text(jobs.resources[row])
+        label = jobs.resources[row]
         used = partial(_share_used, resource=row, units=units, edges=edges)
         busy.append(share_axis(chart(f"In use: {label}", f"share of {label}", used)))
     return waiting, busy
