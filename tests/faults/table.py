@@ -436,10 +436,10 @@ FAULTS = (
         "evaluation/test_sizing.py",
     ),
     Fault(
-        "gaps-of-one-job-too-many",
+        "load-of-another-size",
         "sizing",
-        "share = (num_jobs - len(sequences)) / num_jobs",
-        "share = (num_jobs - 1) / num_jobs",
+        "offered_load(question.workload, config, arrivals) for",
+        "offered_load(question.workload, question.config, arrivals) for",
         "evaluation/test_sizing.py",
     ),
     Fault(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from parcae.api import study
 from parcae.base.files import write_text
 from parcae.evaluation.compare import ClusterWorld, compare
-from parcae.evaluation.comparison import Comparison, write_comparison
+from parcae.evaluation.comparison import write_comparison
 from parcae.evaluation.pictures import new_picture, tidy, write_picture
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, with_distances
@@ -24,34 +24,12 @@ from parcae.policies.policy_file import export_policy, write_policy
 _AS_GOOD = 0.003
 
 
-@dataclass(frozen=True)
-class LearnedFormula:
-    """The result of `learn_formula`.
-
-    Args:
-        comparison: the comparison on held-out runs: baselines, the tuned rule, and the front.
-        front: the formulas that were found, the shortest first, each with its objective / the tuned
-            rule's on held-out runs.
-        policy: the name of the chosen one.
-        paragraph: what it would save, in words.
-        exported: the policy file for Spark's plugin.
-        report: file of the HTML report.
-    """
-
-    comparison: Comparison
-    front: tuple[tuple[FoundFormula, Estimate], ...]
-    policy: str
-    paragraph: str
-    exported: Path
-    report: Path
-
-
 def learn_formula(
     request: study.LearnRequest,
     progress: study.Progress,
     command: str,
     begin: Callable[[list[str]], None],
-) -> LearnedFormula:
+) -> study.LearnResult:
     """Tune the rule for half of the time and search formulas for the other half, on the same kind
     of runs; compare on held-out runs, and write all files to the folder.
 
@@ -96,7 +74,9 @@ def learn_formula(
         write_text(folder / study.SUMMARY, f"{names[place]}\n\n{paragraph}\n")
         write_report(comparison, report, command=command)
     front = tuple(zip(found, to_rule, strict=True))
-    return LearnedFormula(comparison, front, names[place], paragraph, exported, report)
+    return study.LearnResult(
+        comparison, tuning, paragraph, names[place], report, exported, front=front
+    )
 
 
 def draw_front(found: Sequence[FoundFormula], to_rule: Sequence[Estimate], path: Path) -> None:

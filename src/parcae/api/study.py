@@ -28,6 +28,7 @@ from parcae.evaluation.statistics import (
     ratio_estimate,
     with_interval,
 )
+from parcae.learning.formulas import FoundFormula
 from parcae.learning.loop import TrainingPlan, TrainResult, train
 from parcae.learning.scenario import Scenario, check_search_seed, start_rule
 from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
@@ -252,14 +253,7 @@ class LearnRequest:
     processes: int | None = None
 
     def check(self) -> None:
-        """Check all that can be checked before earlier results are removed.
-
-        Raises:
-            ConfigError: the workload has no durations, the seed is not one of a training, the
-                policies could not be named by their paths, the device does not exist, or a network
-                cannot be trained for the objective.
-            ConfigError, WorkloadError: the workload cannot give the runs of the scenario.
-        """
+        """Check all that can be checked before earlier results are removed."""
         check_search_seed(self.seed)
         require_durations(self.scenario.workload)
         check_named(self.folder / _POLICY)
@@ -274,22 +268,25 @@ class LearnResult:
     Args:
         comparison: the comparison on held-out runs.
         tuning: the tuned rule.
-        training: the trained network.
         paragraph: what the policy would save, in words.
-        policy: file of the learned policy.
+        policy: file of the learned policy, or the formula.
         report: file of the HTML report.
-        headline: what the policy file would save, in a sentence; empty in Decima's world.
         exported: the policy file for Spark's plugin; None in Decima's world.
+        headline: what the policy file would save, in a sentence; empty in Decima's world.
+        training: the trained network; None for formulas.
+        front: the formulas that were found, the shortest first, each with its objective / the tuned
+            rule's on held-out runs.
     """
 
     comparison: Comparison
     tuning: Tuning
-    training: TrainResult
     paragraph: str
-    policy: Path
+    policy: Path | str
     report: Path
-    headline: str
     exported: Path | None
+    headline: str = ""
+    training: TrainResult | None = None
+    front: tuple[tuple[FoundFormula, Estimate], ...] = ()
 
 
 def default_arrivals(workload: Workload) -> str:
@@ -311,9 +308,6 @@ def _remove_results(folder: Path) -> list[str]:
     """Remove the files that an earlier `learn` wrote into a folder, and return their names.
 
     They belong to its workload: an interrupted command must not leave them beside another one.
-
-    Raises:
-        OSError: a file cannot be removed.
     """
     names = (_RULE, _POLICY, EXPORTED, STATE, COMPARISON, REPORT, SUMMARY, FRONT, FRONT_PICTURE)
     removed = [name for name in names if (folder / name).is_file()]
@@ -336,17 +330,8 @@ def learn(
     network), policy.json (the same for Spark's plugin), comparison.json, report.html and
     summary.txt. Earlier ones are removed first.
 
-    Args:
-        request: the scenario, the folder and the budget.
-        progress: called with (seconds done, seconds in all, text about the current step).
-        command: the command line, for the report.
-        begin: called with the names of earlier files, once they are removed and no other process
-            can learn into the folder.
-
-    Raises:
-        ConfigError: another process is learning into the folder.
-
-    See `LearnRequest.check` for further errors.
+    `begin` is called with the names of earlier files, once they are removed and no other process
+    can learn into the folder.
     """
     with learning_into(request, begin):
         return _learn(request, progress or (lambda done, total, text: None), command)
@@ -433,7 +418,7 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
     write_text(request.folder / SUMMARY, f"{headline}\n\n{paragraph}".lstrip() + "\n")
     report = request.folder / REPORT
     write_report(comparison, report, command=command)
-    return LearnResult(comparison, tuning, training, paragraph, best, report, headline, exported)
+    return LearnResult(comparison, tuning, paragraph, best, report, exported, headline, training)
 
 
 def _against_shipped(

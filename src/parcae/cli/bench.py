@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -13,6 +11,7 @@ from parcae.base.options import option
 from parcae.cli.checks import names_in
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, MOST, WORLD, SizeOptions, world_of
+from parcae.cli.tables import print_json
 from parcae.evaluation.benchmark import LONG_JOBS, benchmark_decisions, benchmark_simulator
 from parcae.service.benchmark import benchmark_service
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -24,12 +23,10 @@ PROFILE = option("tpch", "A built-in workload or a workload file.", "--workload"
 
 def show(rows: Any, as_json: bool, words: Callable[[Any], str]) -> None:
     """Print a measurement, or several, as JSON or a line for each."""
-    several = isinstance(rows, Sequence)
     if as_json:
-        shown = [asdict(row) for row in rows] if several else asdict(rows)
-        typer.echo(json.dumps(shown, indent=2))
+        print_json(rows)
         return
-    for row in rows if several else [rows]:
+    for row in rows if isinstance(rows, Sequence) else [rows]:
         typer.echo(words(row))
 
 
@@ -74,9 +71,9 @@ def simulator(
             "num_executors": config.num_executors,
             "runs": runs,
             "world": world.value,
-            "policies": {speed.policy: asdict(speed) for speed in speeds},
+            "policies": {speed.policy: speed for speed in speeds},
         }
-        typer.echo(json.dumps(result, indent=2))
+        print_json(result)
         return
     for speed in speeds:
         typer.echo(

@@ -73,12 +73,11 @@ def command(*rules: Only, **settings: Any) -> Callable[[Callable[..., None]], Ca
         def run(_context: typer.Context, **values: Any) -> None:
             check_options(_context, values, rules)
             folders = no_new_folders(dict(values))
-            for name, fields in groups.items():
-                given = {field: values.pop(field) for field in fields}
-                values[name] = _group(hints[name], given, _context)
             values |= {name: _context for name, hint in hints.items() if hint is typer.Context}
             with folders:
                 try:
+                    for name, fields in groups.items():
+                        values[name] = hints[name](**{field: values.pop(field) for field in fields})
                     function(**values)
                 except ValidationError as error:
                     raise _in_options(error, _context) from error
@@ -100,17 +99,6 @@ def made(name: str, function: Any) -> Any:
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")
         app.command(name, context_settings=getattr(function, "settings", None))(function)
     return typer.main.get_command(app)
-
-
-def _group(kind: Any, given: Values, context: typer.Context) -> Any:
-    """The group of options that were given."""
-    try:
-        return kind(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = str(first["loc"][0]) if first["loc"] else ""
-        flag = _flags(context).get(place, place)
-        raise ConfigError(f"{flag}: {problem(first)}" if flag else problem(first)) from None
 
 
 def _in_options(error: ValidationError, context: typer.Context) -> ConfigError:

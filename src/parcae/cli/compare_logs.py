@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from parcae.base.texts import duration_text, printable, s_from_ms
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, CheckedEventOptions
 from parcae.cli.progress import counting
-from parcae.cli.tables import print_fitted
+from parcae.cli.tables import print_fitted, print_json
 from parcae.evaluation.compare_logs import LABELS, LogComparison, LogSummary, compare_runs
 from parcae.evaluation.comparison import text_table
 from parcae.evaluation.experiment import Effect, ExperimentResult, evaluate_experiment
@@ -79,7 +78,7 @@ def compare_logs(
             runs.append(read_spark_run(paths, **dict(wanted), progress=show))
     result: Any = evaluate_experiment(*runs) if experiment else compare_runs(*runs)
     if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=2))
+        print_json(result)
     else:
         is_experiment = isinstance(result, ExperimentResult)
         for table in _experiment_tables(result) if is_experiment else _tables(result):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -16,9 +15,9 @@ from parcae.base.texts import plain, printable
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, CheckedEventOptions
 from parcae.cli.progress import counting
-from parcae.cli.tables import print_rows
+from parcae.cli.tables import print_fitted, print_json
+from parcae.evaluation.comparison import in_terminal
 from parcae.evaluation.consolidate import (
-    CAPTION,
     NEXT,
     UNSEEN,
     Consolidation,
@@ -60,7 +59,7 @@ def consolidate(
     with counting("simulating", has_counts=True) as progress:
         found = consolidate_logs(logged, held, cores, progress)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        print_json(found)
     else:
         _print(found)
     rows = pl.DataFrame(plain(found.parties), infer_schema_length=None)
@@ -74,11 +73,8 @@ def consolidate(
 
 
 def _print(found: Consolidation) -> None:
-    print_rows("One Spark or many", *found.cluster_table(), CAPTION)
-    for kind in ("application", "person"):
-        headings, rows = found.party_table(kind)
-        if rows:
-            print_rows(f"By {kind}", headings, rows)
+    for heading, table in found.tables().items():
+        print_fitted(in_terminal(table, heading))
     typer.echo(f"\n{printable(found.headline)}\n{found.savings}")
     for note in found.notes:
         typer.echo(printable(f"note: {note}"))

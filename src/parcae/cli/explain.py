@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
 from parcae.base.options import argument, option
-from parcae.base.texts import plain, printable, seconds_text
+from parcae.base.texts import printable, seconds_text
 from parcae.cli.commands import command
-from parcae.cli.options import JSON, CheckedEventOptions
-from parcae.cli.progress import counting
-from parcae.cli.tables import print_rows
+from parcae.cli.options import JSON, LOG, CheckedEventOptions
+from parcae.cli.progress import read_logs
+from parcae.cli.tables import print_json, print_rows
 from parcae.evaluation.explain import Asked, Explanation
 from parcae.evaluation.explain import explain as explain_log
 from parcae.evaluation.gantt import write_gantt
-from parcae.workloads.spark_log.event_log import read_runs
 
 
 @command()
@@ -24,9 +22,7 @@ def explain(
     wanted: CheckedEventOptions,
     asked: Asked,
     policy: str = argument("The policy, such as srpt or a formula.", "POLICY", "policy"),
-    log: str = argument(
-        "Event log of Spark: a file, rolling folder, zip, or folder.", "LOG", "read"
-    ),
+    log: str = LOG,
     plot: Path | None = option(
         None,
         "Draw when these queries ran and waited (*.html, *.png, *.svg or *.pdf).",
@@ -38,11 +34,9 @@ def explain(
 
     Example: parcae explain srpt eventlog.zstd --against fair --plot why.svg
     """
-    with counting("reading") as show:
-        logged = read_runs([log], **dict(wanted), progress=show)
-    found = explain_log(logged, policy, asked)
+    found = explain_log(read_logs([log], wanted), policy, asked)
     if as_json:
-        typer.echo(json.dumps(plain(found), indent=2))
+        print_json(found)
     else:
         _print(found)
     if plot is not None and found.queries:

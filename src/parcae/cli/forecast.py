@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
-import typer
-
-from parcae.base.options import argument, option
-from parcae.base.texts import plain
+from parcae.base.options import option
 from parcae.cli.commands import command
-from parcae.cli.options import JSON, CheckedEventOptions
-from parcae.cli.progress import counting
-from parcae.cli.tables import print_rows
+from parcae.cli.options import JSON, LOG, CheckedEventOptions
+from parcae.cli.progress import read_logs
+from parcae.cli.tables import print_json, print_rows
 from parcae.evaluation.forecast import Forecast, Row
 from parcae.evaluation.forecast import forecast as forecast_log
 from parcae.evaluation.statistics import with_interval
-from parcae.workloads.spark_log.event_log import read_runs
 
 #: Number of rows of a table.
 _NUM_LISTED = 20
@@ -24,9 +18,7 @@ _NUM_LISTED = 20
 @command()
 def forecast(
     wanted: CheckedEventOptions,
-    log: str = argument(
-        "Event log of Spark: a file, rolling folder, zip, or folder.", "LOG", "read"
-    ),
+    log: str = LOG,
     policy: str = option("srpt", "The policy that would have ordered the jobs.", check="policy"),
     as_json: bool = JSON,
 ) -> None:
@@ -34,11 +26,9 @@ def forecast(
 
     Example: parcae forecast eventlog.zstd --policy srpt
     """
-    with counting("reading") as show:
-        logged = read_runs([log], **dict(wanted), progress=show)
-    found = forecast_log(logged, policy)
+    found = forecast_log(read_logs([log], wanted), policy)
     if as_json:
-        typer.echo(json.dumps(plain(found), indent=2))
+        print_json(found)
         return
     _print(found)
 

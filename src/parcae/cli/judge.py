@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
@@ -21,7 +20,7 @@ from parcae.cli.options import (
     with_deadlines,
 )
 from parcae.cli.progress import counting
-from parcae.cli.tables import print_rows
+from parcae.cli.tables import print_json, print_rows
 from parcae.evaluation.apart import Allowance
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.judge import BASELINE, Judgement
@@ -83,8 +82,7 @@ def judge(
             "workload": loaded.name, "arrivals": process, "jobs": world.num_jobs, "cores": cores,
             "seeds": [first, first + seeds - 1], "baseline": BASELINE,
         }  # fmt: skip
-        found = [one.to_json() for one in verdicts]
-        typer.echo(json.dumps({"settings": setting, "verdicts": found}, indent=2))
+        print_json({"settings": setting, "verdicts": verdicts})
         return
     title = f"{loaded.name}: {world.num_jobs} jobs, {process}, {cores} cores"
     rows = [_row(one) for one in verdicts]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from parcae.api.formulas import LearnedFormula, learn_formula
+from parcae.api.formulas import learn_formula
 from parcae.api.study import STATE, WORKLOAD, LearnRequest, LearnResult, default_arrivals
 from parcae.api.study import learn as learn_policy
 from parcae.base.errors import ConfigError, FormatError
@@ -25,7 +25,7 @@ from parcae.cli.options import (
     in_cores,
     with_deadlines,
 )
-from parcae.cli.progress import budgeted, counting, naming_kept, print_reading
+from parcae.cli.progress import budgeted, naming_kept, print_reading, read_logs
 from parcae.cli.tables import print_rows
 from parcae.cli.train import BUDGET, OBJECTIVE, SEARCH_SEED, objective_of
 from parcae.evaluation.comparison import Comparison
@@ -40,7 +40,6 @@ from parcae.workloads.demands import with_parallelism_model
 from parcae.workloads.describe import CORES_IN_LOGS
 from parcae.workloads.import_report import TooManyBadRowsError, counted
 from parcae.workloads.spark_log.dag import JobRun
-from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.spark_log.state import write_state
 from parcae.workloads.tables import read_deadlines
 from parcae.workloads.workload import Workload
@@ -160,13 +159,14 @@ def learn(
             begin,
         )
     _print_comparison(learned.comparison, folder)
-    if isinstance(learned, LearnedFormula):
+    if learned.front:
         _print_front(learned)
-        return
-    typer.echo("\n" + "\n\n".join(filter(None, [learned.headline, learned.paragraph, ""])))
+    said = filter(None, [learned.headline, str(learned.policy) * bool(learned.front)])
+    typer.echo("\n" + "\n\n".join([*said, learned.paragraph, ""]))
     typer.echo(_results(learned))
-    if learned.training.ending not in ("done", "interrupted"):
-        typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
+    training = learned.training
+    if training is not None and training.ending not in ("done", "interrupted"):
+        typer.echo(f"note: the training stopped early: {training.ending}", err=True)
 
 
 def _print_comparison(comparison: Comparison, folder: Path) -> None:
@@ -187,27 +187,25 @@ def _print_comparison(comparison: Comparison, folder: Path) -> None:
         typer.echo(f"warning: {warning}")
 
 
-def _print_front(learned: LearnedFormula) -> None:
-    """Print the formulas by their length, and the chosen one's files."""
+def _print_front(learned: LearnResult) -> None:
+    """Print the formulas by their length."""
     rows = [
         [one.text, f"{one.terms}", f"{one.ratio_to_fair:.3f}", with_interval(ratio)]
         for one, ratio in learned.front
     ]
     headings = ("formula", "terms", "of fair, where it was chosen", "of the tuned rule, elsewhere")
     print_rows("No shorter formula is better", headings, rows)
-    exported = shlex.quote(str(learned.exported))
-    typer.echo(f"\n{learned.policy}\n\n{learned.paragraph}\n\nreport: {learned.report}")
-    typer.echo(f"policy file for Spark's plugin: {learned.exported}")
-    typer.echo(f"next: parcae spark doctor --policy {exported}")
 
 
 def _results(learned: LearnResult) -> str:
     """The files, and the command that comes next."""
-    lines = [f"report: {learned.report}", f"policy: {learned.policy}"]
+    lines = [f"report: {learned.report}"]
+    if isinstance(learned.policy, Path):
+        lines.append(f"policy: {learned.policy}")
     if learned.exported is not None:
         exported = shlex.quote(str(learned.exported))
         lines.append(f"policy file for Spark's plugin: {learned.exported}")
-        if (state := learned.policy.with_name(STATE)).exists():
+        if (state := learned.report.with_name(STATE)).exists():
             lines.append(f"sizes of the logs' queries for spark.parcae.state: {state}")
         lines.append(f"next: parcae spark doctor --policy {exported}")
     return "\n".join(lines)
@@ -253,8 +251,7 @@ def _read(paths: list[str], wanted: EventOptions) -> tuple[Workload, list[JobRun
     if _is_workload(paths):
         return read_workload(Path(paths[0])), []
     try:
-        with counting("reading") as progress:
-            logged = read_runs(paths, **dict(wanted), progress=progress)
+        logged = read_logs(paths, wanted)
     except TooManyBadRowsError as error:
         given = wanted.model_dump(exclude_none=True)
         named = [word for name, value in given.items() for word in (f"--{name}", value)]

@@ -96,6 +96,9 @@ WORLD = option(
 )
 
 
+LOG = argument("Event log of Spark: a file, rolling folder, zip, or folder.", "LOG", "read")
+
+
 class Options(BaseModel):
     """A group of options."""
 

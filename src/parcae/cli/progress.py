@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -23,8 +23,10 @@ from rich.progress import (
 )
 
 from parcae.base.texts import printable
+from parcae.cli.options import EventOptions
 from parcae.cli.tables import new_console
 from parcae.workloads.import_report import ImportReport
+from parcae.workloads.spark_log.event_log import LoggedRuns, read_runs
 
 #: Time between two lines where standard error is not a terminal.
 SECONDS_BETWEEN_LINES = 60.0
@@ -94,6 +96,12 @@ def counting(task: str, has_counts: bool = False) -> Iterator[Callable[[int, int
         lines.show(text)
 
     yield show
+
+
+def read_logs(paths: Sequence[str], wanted: EventOptions) -> LoggedRuns:
+    """Read event logs, and show how much of them is read."""
+    with counting("reading") as progress:
+        return read_runs(paths, **dict(wanted), progress=progress)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import typer
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,7 +14,7 @@ from parcae.base.options import argument, option
 from parcae.base.texts import MS_PER_S
 from parcae.cli.commands import Only, command
 from parcae.cli.options import JSON, SOURCE_HELP
-from parcae.cli.tables import print_fitted
+from parcae.cli.tables import print_fitted, print_json
 from parcae.evaluation.comparison import text_table
 from parcae.service.replay import Difference, Kind, Replay, ReplayedShare, Shares, replay_recording
 from parcae.service.serve import ServeSettings
@@ -81,7 +80,7 @@ def replay(
     """
     result = replay_recording(recording, policy, load_workload(workload))
     if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=2))
+        print_json(result)
         return
     for table in replay_tables(result):
         print_fitted(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from parcae.base.files import interruptions_wait
 from parcae.base.options import option, same
 from parcae.cli.commands import command
 from parcae.cli.options import JSON, Options
-from parcae.cli.tables import new_console
+from parcae.cli.tables import new_console, print_json
 from parcae.spark.doctor import Check, CheckResult, CheckTarget, examine
 from parcae.spark.home import find_spark
 from parcae.spark.jar import find_jar
@@ -249,8 +248,7 @@ def doctor(target: CheckTarget, as_json: bool = JSON) -> None:
             console.print(_line(check))
     is_wrong = any(check.state is CheckResult.WRONG for check in checks)
     if as_json:
-        report = {"is_right": not is_wrong, "checks": [check.to_json() for check in checks]}
-        typer.echo(json.dumps(report, indent=2))
+        print_json({"is_right": not is_wrong, "checks": checks})
     if is_wrong:
         raise typer.Exit(_EXIT_WRONG)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
@@ -15,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-from parcae.base.texts import printable, seconds_text
+from parcae.base.texts import plain, printable, seconds_text
 from parcae.evaluation.comparison import text_table
 from parcae.evaluation.log_check import ReplayedLog
 
@@ -73,6 +74,11 @@ def _ratios(one: ReplayedLog) -> tuple[float, ...]:
     return one.ratio, one.drawn_durations, one.at_constant_cores, one.without_driver_time
 
 
+def print_json(value: Any) -> None:
+    """Print a result as JSON, objects by their fields."""
+    typer.echo(json.dumps(plain(value), indent=2))
+
+
 def print_catalog(
     title: str, entries: Iterable[tuple[str, ...]], as_json: bool, more: tuple[str, ...] = ()
 ) -> None:
@@ -80,7 +86,7 @@ def print_catalog(
 
     if as_json:
         keys = ("usage", "summary", "source", *more)
-        print(json.dumps([dict(zip(keys, entry, strict=True)) for entry in entries], indent=2))
+        print_json([dict(zip(keys, entry, strict=True)) for entry in entries])
         return
     table = Table("policy", "what it does", "source", *more, title=escape(title))
     for entry in entries:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from typer.core import TyperGroup
 from parcae.base.errors import ConfigError
 from parcae.base.extensions import is_reference
 from parcae.base.options import REQUIRED, argument, option
-from parcae.base.texts import plain
 from parcae.base.urls import address_of
 from parcae.cli.commands import Only, command, made
 from parcae.cli.options import (
@@ -25,8 +23,8 @@ from parcae.cli.options import (
     CheckedEventOptions,
     ClusterOptions,
 )
-from parcae.cli.progress import counting, print_reading
-from parcae.cli.tables import check_tables, print_fitted
+from parcae.cli.progress import counting, print_reading, read_logs
+from parcae.cli.tables import check_tables, print_fitted, print_json
 from parcae.evaluation.described import description_tables
 from parcae.evaluation.log_check import check_log, replay_note
 from parcae.workloads import demands
@@ -34,7 +32,6 @@ from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.describe import describe_workload, sample_workload
 from parcae.workloads.import_report import counted
 from parcae.workloads.readers import Reader, ReaderOption, find_reader, read_workload, readers
-from parcae.workloads.spark_log.event_log import read_runs
 from parcae.workloads.workload import Workload
 
 OUTPUT = option(REQUIRED, "The workload file to write (*.parcae).", "-o", "--output", check="write")
@@ -136,11 +133,9 @@ def check(
 
     Example: parcae workload check application.zstd
     """
-    with counting("reading") as progress:
-        logged = read_runs(paths, **dict(wanted), progress=progress)
-    checked = check_log(logged)
+    checked = check_log(read_logs(paths, wanted))
     if as_json:
-        typer.echo(json.dumps(plain(checked), indent=2))
+        print_json(checked)
         return
     for table in check_tables(checked):
         print_fitted(table)
@@ -157,7 +152,7 @@ def describe(
     loaded = ClusterOptions(parallelism_model=parallelism_model).load(workload)
     described = describe_workload(loaded)
     if as_json:
-        typer.echo(json.dumps(described, indent=2))
+        print_json(described)
         return
     for table in description_tables(described):
         print_fitted(table)

@@ -588,29 +588,8 @@ def compare(
     """Run every policy on the seeds seed_start .. seed_start + num_seeds - 1.
 
     On one seed all policies see the same arrivals and the same task durations. Tuned policies are
-    tuned first, on seeds that no comparison uses. A script that calls this with several processes
-    needs the usual `if __name__ == "__main__":`.
-
-    Args:
-        world: the cluster, its workload and its arrivals.
-        policies: names as in `parcae policies`, or policy objects. Ratios are relative to the
-            first.
-        num_seeds: number of seeds.
-        seed_start: the first seed.
-        processes: number of worker processes; see `parcae.evaluation.comparison.compare_in`.
-        progress: called with (seeds done, all seeds) after every seed.
-        keep: a file that keeps every finished seed, and from which a comparison goes on that was
-            stopped, or is to have more seeds; see `parcae.evaluation.kept_runs`.
-
-    Returns:
-        The results per policy, with the settings and the times of every job.
-
-    Raises:
-        PolicyError: a policy name is unknown or does not fit the world.
-        ConfigError: the settings are invalid, the runs in `keep` have others, or a worker process
-            died.
-        FormatError: `keep` is damaged, or another file.
-        WorkloadError: the workload cannot give these jobs.
+    tuned first, on seeds that no comparison uses. Ratios are relative to the first policy. `keep`
+    is a file from which a comparison goes on that was stopped, or is to have more seeds.
 
     Example: `compare(ClusterWorld(workload, SimulationConfig(), "batch", 20), ["fair", "fifo"],
     num_seeds=20)`.

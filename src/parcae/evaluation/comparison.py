@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 from rich.markup import escape
@@ -400,17 +400,6 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
     write_text(path, json.dumps(comparison.to_json(), indent=2) + "\n")
 
 
-class Kept(Protocol):
-    """A place that keeps finished runs, so that a stopped comparison can go on."""
-
-    @property
-    def rows(self) -> Mapping[int, Played]:
-        """The runs that it has, by their numbers."""
-
-    def keep(self, number: int, row: Played, /) -> None:
-        """Add a run."""
-
-
 def compare_in(
     world: ComparedWorld,
     policies: Sequence[Any],
@@ -419,28 +408,15 @@ def compare_in(
     processes: int | None = None,
     progress: Progress | None = None,
     say: Say | None = None,
-    kept: Callable[[Any], Kept] | None = None,
+    kept: Callable[[Any], Any] | None = None,
 ) -> Comparison:
     """Play the same runs under every policy, and compare the results.
 
-    Args:
-        world: the world; it resolves names, plays and computes the results.
-        policies: names of the world's catalogue, or policy objects where the world takes them.
-            Ratios are relative to the first.
-        runs: the numbers of the runs; what a number stands for (a seed, a piece of a log), the
-            world says.
-        processes: number of worker processes. None uses one per core, or none at all if only a few
-            seconds of work are left. Policies that cannot be pickled, or that workers do not find,
-            run in this process, as does a world that uses all cores itself.
-        progress: called with (runs done, all runs) after every run.
-        say: called with a text about the current step.
-        kept: opens the place of the runs that an earlier, stopped comparison played. They are not
-            played again, and the new ones are added.
-
-    Raises:
-        PolicyError: a policy name is unknown or does not fit the world.
-        ConfigError: there is no policy or no run, or a worker process died.
-        WorkloadError: the workload cannot give the jobs.
+    Ratios are relative to the first policy. What the number of a run stands for (a seed, a piece of
+    a log), the world says. `processes` is the number of worker processes: None uses one per core,
+    or none at all if only a few seconds of work are left. Policies that cannot be pickled, or that
+    workers do not find, run in this process, as does a world that uses all cores itself. `kept`
+    opens a place of runs that were played before (`KeptRuns`), to which the new ones are added.
     """
     if not policies or not runs:
         raise ConfigError("compare at least one policy on at least one seed")

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-#: A table of texts: headings and rows.
-Texts = tuple[list[str], list[list[str]]]
-
 _MS_PER_H = 3_600 * MS_PER_S
 _ACCOUNT = "account"
 #: The orders of the shared application: policies, and what tables call them.
@@ -200,22 +197,12 @@ def overlap(held: Sequence[HeldCores]) -> bool:
     return any(begin < end for (begin, _), end in zip(spans[1:], ends_ms, strict=False))
 
 
-class SharedCluster(NamedTuple):
-    """All queries on cores that all share: why so many, the order, their number, times_ms
-    int64[draws of known sizes, queries], and core-hours to the last application's or query's end.
-    """
-
-    why: str
-    order: str
-    cores: int
-    times_ms: Int64Array
-    core_h: float
-
-
-#: An application's or a person's queries, as a flat row of JSON: mean and 95th percentile in s in
-#: the logs (`before`), under FAIR and under account, which share takes more than `LATER` times as
-#: long as in the logs, mean under account / before, and of applications mean replayed / in the log.
-Party = dict[str, Any]
+#: A flat row of JSON. Of a shared cluster: why it has so many cores, its policy, cores, core-hours
+#: to the last application's or query's end, executors, mean and 95th percentile of queries in s.
+#: Of an application's or a person's queries: mean and 95th percentile in s in the logs (`before`),
+#: under FAIR and under account, which share takes more than `LATER` times as long as in the logs,
+#: mean under account / before, and of applications mean replayed / in the log.
+Row = dict[str, Any]
 
 
 class Curves(NamedTuple):
@@ -231,54 +218,50 @@ class Curves(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Consolidation:
-    """The answer: applications that ran, executors that they started, core-hours held and busy, the
-    most cores at once, completion times, shared clusters (the first two have the asked number of
-    cores), applications and persons, what was assumed, and the picture.
+    """The answer: `before` has what the applications took in sum; then shared clusters (the first
+    two have the asked number of cores), applications and persons, what was assumed, the picture,
+    and the cores of an executor.
     """
 
-    num_logs: int
-    num_executors: int
-    held_h: float
-    busy_h: float
-    peak: int
-    executor_cores: int
-    before_ms: Int64Array
-    clusters: tuple[SharedCluster, ...]
-    parties: tuple[Party, ...]
+    before: Row
+    clusters: tuple[Row, ...]
+    parties: tuple[Row, ...]
     notes: tuple[str, ...]
     curves: Curves
+    executor_cores: int
 
     @property
     def cores(self) -> int:
         """The number of cores that was asked about."""
-        return self.clusters[0].cores
+        return int(self.clusters[0]["cores"])
 
     @property
     def headline(self) -> str:
         """The answer, and who would be later, in a sentence."""
-        ratio = self.clusters[1].times_ms.mean() / self.before_ms.mean()
+        ratio = self.clusters[1]["mean_s"] / self.before["mean_s"]
         late = sorted(self.parties, key=lambda one: -one["ratio"])
         words = "{kind} {name} ({ratio:.2f} times as long)"
         who = [words.format(**one) for one in late if one["ratio"] > LATER]
         who[_SHOWN:] = [f"{len(who) - _SHOWN} more"] if len(who) > _SHOWN else []
         return (
             f"One shared Spark with {counted(self.cores, 'core')} has {ratio:.2f} of the mean time "
-            f"of today's {counted(self.num_logs, 'application')} under account. Later on average: "
-            f"{', '.join(who) or 'nobody'}."
+            f"of today's {counted(self.before['applications'], 'application')} under account. "
+            f"Later on average: {', '.join(who) or 'nobody'}."
         )
 
     @property
     def savings(self) -> str:
         """What the smallest cluster with the same mean time needs."""
-        least = self.clusters[-1]
-        if least.why != _SAME_TIME:
-            most = _MOST * max(self.peak, self.cores)
+        least, before = self.clusters[-1], self.before
+        if least["why"] != _SAME_TIME:
+            most = _MOST * max(before["most_cores"], self.cores)
             return f"No shared Spark of up to {most} cores has the mean time of today."
+        held_h = before["core_hours"]
         return (
-            f"The mean time of today needs {counted(least.cores, 'shared core')}: "
-            f"{_hours(least.core_h)} core-hours (today {_hours(self.held_h)}, idle "
-            f"{_hours(self.held_h - self.busy_h)}) in {self._executors(least.cores)} executors "
-            f"that start once (today {self.num_executors} starts)."
+            f"The mean time of today needs {counted(least['cores'], 'shared core')}: "
+            f"{_hours(least['core_hours'])} core-hours (today {_hours(held_h)}, idle "
+            f"{_hours(held_h - before['busy_core_hours'])}) in {least['executors_started']} "
+            f"executors that start once (today {before['executors_started']} starts)."
         )
 
     @property
@@ -288,88 +271,72 @@ class Consolidation:
             '$SPARK_HOME/sbin/start-connect-server.sh --driver-class-path "$(parcae spark jar)" '
             "--conf spark.plugins=parcae.spark.ParcaePlugin "
             "--conf spark.dynamicAllocation.enabled=false "
-            f"--conf spark.executor.instances={self._executors(self.cores)} "
-            f"--conf spark.executor.cores={self.executor_cores or 1}"
+            f"--conf spark.executor.instances={self.clusters[0]['executors_started']} "
+            f"--conf spark.executor.cores={self.executor_cores}"
         )
 
-    def _executors(self, cores: int) -> int:
-        return math.ceil(cores / (self.executor_cores or 1))
-
-    def cluster_table(self) -> Texts:
-        """Today's applications, and the shared clusters."""
-
-        def row(who: str, *cells: str, core_h: float, times_ms: Int64Array) -> list[str]:
-            idle = max(0.0, 1 - self.busy_h / core_h) if core_h else 0.0
-            ratio = times_ms.mean() / self.before_ms.mean()
-            last = _pair_text(_mean_p95(times_ms)), f"{ratio:.2f}"
-            return [who, *cells, _hours(core_h), f"{idle:.0%}", *last]
-
+    def tables(self) -> dict[str, Table]:
+        """The tables by their headings: of clusters, of applications, of persons if they differ."""
         headings = ["", "order", "cores", "starts", "core-hours", "idle", "seconds", "/ today"]
-        most = f"up to {self.peak}", str(self.num_executors)
-        rows = [row("today", "as logged", *most, core_h=self.held_h, times_ms=self.before_ms)]
-        for one in self.clusters:
-            cells = _ORDERS[one.order], str(one.cores), str(self._executors(one.cores))
-            rows.append(row(one.why, *cells, core_h=one.core_h, times_ms=one.times_ms))
-        return headings, rows
-
-    def party_table(self, kind: str) -> Texts:
-        """A row for each application or person."""
-        headings = [kind, "queries", "today", "FAIR", "account", "/ today", "later", "replayed"]
+        today = {"why": "today", "cores": f"up to {self.before['most_cores']}", **self.before}
         rows = []
-        for one in self.parties:
-            ofs = ("before", "fair", "account")
-            pairs = (_pair_text((one[f"{of}_mean_s"], one[f"{of}_p95_s"])) for of in ofs)
-            numbers = f"{one['ratio']:.2f}", f"{one['later_share']:.0%}", f"{one['replayed']:.3f}"
-            rows += [[one["name"], str(one["queries"]), *pairs, *numbers]] * (one["kind"] == kind)
-        # Of persons nothing is replayed alone.
-        last = len(headings) - (kind == "person")
-        return headings[:last], [row[:last] for row in rows]
+        for one in (today, *self.clusters):
+            held_h = one["core_hours"]
+            idle = max(0.0, 1 - self.before["busy_core_hours"] / held_h) if held_h else 0.0
+            order = _ORDERS.get(one.get("policy", ""), "as logged")
+            cells = [one["why"], order, str(one["cores"]), str(one["executors_started"])]
+            ratio = one["mean_s"] / self.before["mean_s"]
+            rows.append([*cells, _hours(held_h), f"{idle:.0%}", _pair(one, ""), f"{ratio:.2f}"])
+        tables = {"One Spark or many": _table(headings, rows, CAPTION)}
+        for kind in dict.fromkeys(one["kind"] for one in self.parties):
+            headings = [kind, "queries", "today", "FAIR", "account", "/ today", "later", "replayed"]
+            rows = [
+                [
+                    one["name"],
+                    str(one["queries"]),
+                    *(_pair(one, of) for of in ("before_", "fair_", "account_")),
+                    f"{one['ratio']:.2f}",
+                    f"{one['later_share']:.0%}",
+                    f"{one['replayed']:.3f}",
+                ]
+                for one in self.parties
+                if one["kind"] == kind
+            ]
+            # Of persons nothing is replayed alone.
+            last = len(headings) - (kind == "person")
+            tables[f"By {kind}"] = _table(headings[:last], [row[:last] for row in rows])
+        return tables
 
     def to_json(self) -> dict[str, Any]:
         """The answer as plain numbers and text."""
-
-        def times(times_ms: Int64Array) -> dict[str, float]:
-            return dict(zip(("mean_s", "p95_s"), _mean_p95(times_ms), strict=True))
-
-        before = {
-            "applications": self.num_logs,
-            "queries": len(self.before_ms),
-            "core_hours": self.held_h,
-            "busy_core_hours": self.busy_h,
-            "most_cores": self.peak,
-            "executors_started": self.num_executors,
-        }
-        after = [
-            {
-                "why": one.why,
-                "policy": one.order,
-                "cores": one.cores,
-                "core_hours": one.core_h,
-                "executors_started": self._executors(one.cores),
-                **times(one.times_ms),
-            }
-            for one in self.clusters
-        ]
-        return {
-            "before": {**before, **times(self.before_ms)},
-            "after": after,
-            "parties": plain(self.parties),
-            "notes": list(self.notes),
-            "cannot_see": list(UNSEEN),
+        found = {
+            "before": self.before,
+            "after": self.clusters,
+            "parties": self.parties,
+            "notes": self.notes,
+            "cannot_see": UNSEEN,
             "next_command": self.next_command,
         }
+        return plain(found)  # type: ignore[no-any-return]
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *notes: str) -> Table:
+    cells = [[Cell(row[0], is_name=True), *row[1:]] for row in rows]
+    return Table([Cell(heading) for heading in headings], cells, notes)
 
 
 def _hours(hours: float) -> str:
     return f"{hours:,.{num_decimals(hours, 1)}f}"
 
 
-def _mean_p95(times_ms: npt.NDArray[Any]) -> tuple[float, float]:
-    return s_from_ms(float(times_ms.mean())), s_from_ms(float(np.percentile(times_ms, 95)))
+def _times(times_ms: npt.NDArray[Any], of: str = "") -> dict[str, float]:
+    """Mean and 95th percentile in seconds."""
+    p95_ms = float(np.percentile(times_ms, 95))
+    return {f"{of}mean_s": s_from_ms(float(times_ms.mean())), f"{of}p95_s": s_from_ms(p95_ms)}
 
 
-def _pair_text(pair: tuple[float, float]) -> str:
-    return f"{seconds_text(pair[0])} ({seconds_text(pair[1])})"
+def _pair(row: Row, of: str) -> str:
+    return f"{seconds_text(row[f'{of}mean_s'])} ({seconds_text(row[f'{of}p95_s'])})"
 
 
 def consolidate(
@@ -403,19 +370,17 @@ def consolidate(
     if least := shared.least_cores(wanted, _MOST * max(peak, wanted)):
         clusters.append(shared.cluster(_SAME_TIME, _ACCOUNT, least))
     parties = tuple(shared.parties(wanted))
-    return Consolidation(
-        len(held),
-        sum(one.num_executors for one in held),
-        held_ms / _MS_PER_H,
-        busy_ms / _MS_PER_H,
-        peak,
-        _most_common(Counter(one.executor_cores for one in held), 0),
-        shared.before_ms,
-        tuple(clusters),
-        parties,
-        tuple(shared.notes(logged, parties)),
-        shared.curves(wanted),
-    )
+    before = {
+        "applications": len(held),
+        "queries": len(shared.before_ms),
+        "core_hours": held_ms / _MS_PER_H,
+        "busy_core_hours": busy_ms / _MS_PER_H,
+        "most_cores": peak,
+        "executors_started": sum(one.num_executors for one in held),
+        **_times(shared.before_ms),
+    }
+    notes, curves = tuple(shared.notes(logged, parties)), shared.curves(wanted)
+    return Consolidation(before, tuple(clusters), parties, notes, curves, shared.executor_cores)
 
 
 class _Shared:
@@ -448,6 +413,7 @@ class _Shared:
         order = self.replays[0].order
         self.merged = Replayed("shared", self.runs, workload, (), self.before_ms, order)
         self.error = size_error(self.runs)
+        self.executor_cores = _most_common(Counter(one.executor_cores for one in held), 0) or 1
         at_ms, change = np.concatenate([one.changes for one in held]).T
         edges_ms = np.unique(at_ms)
         #: The cores that were held, as a step function.
@@ -475,13 +441,20 @@ class _Shared:
         self.progress(self.num_played, 0)
         return trace
 
-    def cluster(self, why: str, order: str, cores: int) -> SharedCluster:
+    def cluster(self, why: str, order: str, cores: int) -> Row:
         """A shared cluster, which is up from the first core that was held."""
         times_ms = self.times_ms(order, cores)
         begin_ms, end_ms = self.span_ms
         ends_ms = times_ms + np.array([run.submission_ms for run in self.runs])
         up_ms = max(end_ms, int(ends_ms.max())) - begin_ms
-        return SharedCluster(why, order, cores, times_ms, cores * up_ms / _MS_PER_H)
+        return {
+            "why": why,
+            "policy": order,
+            "cores": cores,
+            "core_hours": cores * up_ms / _MS_PER_H,
+            "executors_started": math.ceil(cores / self.executor_cores),
+            **_times(times_ms),
+        }
 
     def least_cores(self, first: int, most: int) -> int:
         """The fewest cores with which account has the mean time of the logs; 0: there are none."""
@@ -497,7 +470,7 @@ class _Shared:
             low, high = (low, middle) if is_enough else (middle, high)
         return high * unit
 
-    def parties(self, cores: int) -> Iterator[Party]:
+    def parties(self, cores: int) -> Iterator[Row]:
         """The queries by application, and by person where the logs name several."""
         fair, account = (self.times_ms(order, cores) for order in _ORDERS)
         is_later = account > LATER * self.before_ms
@@ -511,23 +484,18 @@ class _Shared:
             for name in dict.fromkeys(names):
                 own = names == name
                 simulated_ms, logged_ms = replayed[name] if kind == "application" else (math.nan, 1)
-                of = {
-                    "before": self.before_ms[own],
-                    "fair": fair[:, own],
-                    "account": account[:, own],
-                }
+                before = _times(self.before_ms[own], "before_")
+                after = _times(account[:, own], "account_")
                 yield {
                     "kind": kind,
                     "name": name,
                     "queries": int(own.sum()),
                     "later_share": float(is_later[:, own].mean()),
                     "replayed": simulated_ms / logged_ms,
-                    **{
-                        f"{order}_{what}_s": value
-                        for order, times_ms in of.items()
-                        for what, value in zip(("mean", "p95"), _mean_p95(times_ms), strict=True)
-                    },
-                    "ratio": float(of["account"].mean() / of["before"].mean()),
+                    **before,
+                    **_times(fair[:, own], "fair_"),
+                    **after,
+                    "ratio": after["account_mean_s"] / before["before_mean_s"],
                 }
 
     def curves(self, cores: int) -> Curves:
@@ -560,7 +528,7 @@ class _Shared:
         held = mean_over_spans(*self.held, edges_ms)
         return Curves((edges_ms - begin_ms) / MS_PER_S, held, shown(before), shown(after))
 
-    def notes(self, logged: LoggedRuns, parties: Sequence[Party]) -> Iterator[str]:
+    def notes(self, logged: LoggedRuns, parties: Sequence[Row]) -> Iterator[str]:
         """What was assumed, and what is not in the answer."""
         held, reading = self.applications, logged.reading
         yield from (doubt for one in held for doubt in one.doubts)
@@ -633,21 +601,18 @@ def _widened(run: JobRun, times: int) -> JobRun:
 
 def write_consolidation(found: Consolidation, path: Path, command: str = "") -> None:
     """Write the answer as a page of one file."""
-    tables = {kind: found.party_table(kind) for kind in ("application", "person")}
+    clusters, *parties = found.tables().items()
     write_page(
         path,
-        title=f"{len(found.before_ms):,} queries of {counted(found.num_logs, 'application')}",
+        title=f"{found.before['queries']:,} queries of "
+        f"{counted(found.before['applications'], 'application')}",
         question="One Spark or many?",
         headline=found.headline,
         summary=found.savings,
-        policies=_page_table(found.cluster_table()),
+        policies=clusters[1],
         sections=[
             Section("Cores in use over time", [Charts([one]) for one in _figures(found)]),
-            *(
-                Section(f"By {kind}", [_page_table(table)])
-                for kind, table in tables.items()
-                if table[1]
-            ),
+            *(Section(heading, [table]) for heading, table in parties),
             Section("What was assumed", [Text(note) for note in found.notes]),
             Section("What logs cannot say", [Text(one) for one in UNSEEN]),
             Section("Next", [Text(NEXT), Text(found.next_command)]),
@@ -656,12 +621,6 @@ def write_consolidation(found: Consolidation, path: Path, command: str = "") -> 
         settings={"intervals": "Simulated from the logs alone", "tuned": {}},
         settings_text=json.dumps(found.to_json(), indent=2),
     )
-
-
-def _page_table(texts: Texts) -> Table:
-    headings, rows = texts
-    cells: list[list[Cell | str]] = [[Cell(row[0], is_name=True), *row[1:]] for row in rows]
-    return Table([Cell(heading) for heading in headings], cells, [CAPTION])
 
 
 def _figures(found: Consolidation) -> Iterator[Figure]:

@@ -237,10 +237,6 @@ def explain(logged: LoggedRuns, policy: str, asked: Asked) -> Explanation:
     """Replay a log under two orders, and explain the queries whose time changes most.
 
     The policy knows sizes as badly as in `parcae.evaluation.forecast.forecast`.
-
-    Raises:
-        ConfigError: nothing to replay, or arrivals that depend on the order (sessions).
-        PolicyError: no such policy, or one that decides instead of planning orders.
     """
     replays = list(replayed_applications(logged))
     if not replays:

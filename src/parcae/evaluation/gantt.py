@@ -40,18 +40,14 @@ Int64Array = npt.NDArray[np.int64]
 
 #: Largest number of rows in a panel. Of more rows it shows this many, evenly spaced.
 MAX_ROWS = 100
-#: A panel with more bars than this is drawn as a raster, so that the page stays small.
+#: More bars than this are drawn as one image, so that the page stays small.
 MAX_BARS = 1_000
 #: Colour of the lines that mark completed jobs.
 COMPLETION_COLOR = "#d62728"
-#: Cell of a raster in which no job runs.
-IDLE = -1
 #: Stands for a job of bars that belong to no job of the run; they are grey.
 OTHER = -2
 #: The legend names the jobs only if there are at most this many.
 MAX_NAMED = 32
-#: Number of columns of a raster.
-_PICTURE_COLUMNS = 2_400
 #: Gaps shorter than this share of the time axis (about a pixel) are not drawn.
 _RESOLUTION = 1 / 1_500
 #: With more completions than this, their lines are drawn more transparent.
@@ -77,8 +73,7 @@ class Bars(NamedTuple):
         row: int64[num_bars], the row.
         start, finish: numbers[num_bars].
         job: int64[num_bars], gives the colour and the name; or OTHER.
-        height: int64[num_bars], number of rows from `row` upwards. None: one each; only then are
-            many bars drawn as a raster.
+        height: int64[num_bars], number of rows from `row` upwards. None: one each.
     """
 
     row: Int64Array
@@ -104,7 +99,7 @@ class Panel:
         names: by job, what is shown on a page when the mouse is over its bars.
         low: where the first row begins on the axis: -0.5 if ticks name rows, 0 if they count them.
         completions: numbers[num_completed], when jobs completed; None for no lines.
-        has_lines: whether white lines set the rows of a raster apart.
+        has_lines: whether white lines set the rows apart.
     """
 
     label: str
@@ -194,27 +189,6 @@ def merged(bars: Bars) -> Bars:
     return bars.take(first)._replace(finish=bars.finish[last])
 
 
-def raster(bars: Bars, shown: Int64Array, num_columns: int, end: float) -> Int64Array:
-    """Sample which job has each row, once in each of `num_columns` equal intervals. Returns
-    int64[num_shown, num_columns], the job, or IDLE.
-
-    The position of the sample within its interval follows a golden-ratio sequence. So idle time has
-    its correct share of the raster, even if the bars' lengths are a multiple of the interval.
-    """
-    if not len(bars.row):
-        return np.full((len(shown), num_columns), IDLE)
-    columns = np.arange(num_columns)
-    rows = np.arange(len(shown))[:, np.newaxis]
-    moment = (columns + (0.5 + (columns + rows) * _GOLDEN_RATIO) % 1.0) * (end / num_columns)
-    # One search serves all rows: each begins behind the end of the one before.
-    row = np.searchsorted(shown, bars.row)
-    length = 1 + max(end, bars.finish.max())
-    latest = np.searchsorted(length * row + bars.start, length * rows + moment, side="right") - 1
-    # The latest bar that started before the moment; the row is busy if the bar still lasts.
-    is_busy = (latest >= 0) & (row[latest] == rows) & (bars.finish[latest] > moment)
-    return np.where(is_busy, bars.job[latest], IDLE)
-
-
 def _line_opacity(num_lines: int) -> float:
     """The opacity of that many lines: many lines would hide the chart."""
     return min(1.0, max(_MOST_TRANSPARENT, _MANY_LINES / max(1, num_lines)))
@@ -276,27 +250,41 @@ def gantt_picture(
 
 def _draw(axis: Any, panel: Panel, chart: Chart, end: float) -> None:
     """Draw a panel of a picture on matplotlib axes whose time ends at `end`."""
+    # Imported where a picture is drawn: matplotlib belongs to the extra "report".
+    from matplotlib.collections import PolyCollection
+
     bars = panel.bars if panel.bars.height is not None else merged(panel.shown_bars())
-    if panel.bars.height is None and len(bars.row) > MAX_BARS:
-        _draw_raster(axis, panel, end)
+    units = np.ones(len(bars.row)) if bars.height is None else bars.height
+    # If only some rows are shown, their bars are higher and fill the chart.
+    height = units * panel.num_rows / len(panel.shown_rows())
+    middle = panel.low + bars.row + units / 2
+    jobs, place = np.unique(bars.job, return_inverse=True)
+    colors = np.array([job_color(job) for job in jobs.tolist()], "U7")[place]
+    if len(bars.row) > MAX_BARS:
+        x, y = [bars.start, bars.finish], [middle - height / 2, middle + height / 2]
+        corners = [[x[0], y[0]], [x[1], y[0]], [x[1], y[1]], [x[0], y[1]]]
+        shapes = np.array(corners).transpose(2, 0, 1)
+        # An image inside the picture: so many shapes would make it large.
+        axis.add_collection(
+            PolyCollection(shapes, facecolors=colors, linewidths=0, rasterized=True)
+        )
     else:
-        # If only some rows are shown, their bars are higher and fill the chart.
-        stretch = panel.num_rows / len(panel.shown_rows())
-        height = np.ones(len(bars.row)) if bars.height is None else bars.height
         drawn = axis.barh(
-            panel.low + bars.row + height / 2,
+            middle,
             bars.finish - bars.start,
-            stretch * height,
+            height,
             bars.start,
-            color=[job_color(job) for job in bars.job.tolist()],
+            color=colors,
             edgecolor="white",
-            linewidth=0.5 * (panel.has_lines or bars.height is not None),
+            linewidth=0.5 * (bars.height is not None),
         )
         columns = (bars.row, bars.start, bars.finish, bars.job)
         for bar, row, start, finish, job in zip(drawn, *columns, strict=True):
             name = "other work" if job == OTHER else panel.names[job]
             where = f", {panel.label} {row}, {start:,.1f} to {finish:,.1f} s"
             note_on(bar, f"{name}{where if bars.height is None else ''}")
+    if panel.has_lines:
+        axis.hlines(panel.low + np.arange(1, panel.num_rows), 0, end, color="white", linewidth=1)
     if panel.completions is not None:
         axis.vlines(
             panel.completions,
@@ -309,24 +297,6 @@ def _draw(axis: Any, panel: Panel, chart: Chart, end: float) -> None:
     axis.set_ylabel(as_label(panel.label), fontsize=8)
     axis.yaxis.get_major_locator().set_params(integer=True)
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_raster(axis: Any, panel: Panel, end: float) -> None:
-    """Draw many bars as an image."""
-    grid = raster(panel.shown_bars(), panel.shown_rows(), _PICTURE_COLUMNS, end)
-    # The jobs, then grey for other work, then white for idle rows.
-    colors = [*map(job_rgb, (*range(_NUM_COLORS), OTHER)), (255, 255, 255)]
-    index = np.select([grid == IDLE, grid == OTHER], [-1, -2], grid % _NUM_COLORS)
-    axis.imshow(
-        np.array(colors, np.uint8)[index],
-        aspect="auto",
-        interpolation="nearest",
-        origin="lower",
-        extent=(0, end, *panel.span),
-    )
-    if panel.has_lines:
-        edges = panel.low + np.arange(1, panel.num_rows)
-        axis.hlines(edges, 0, end, color="white", linewidth=1)
 
 
 #: Heights in inches of a chart with few cores, and of one with many.

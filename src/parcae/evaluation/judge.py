@@ -117,16 +117,8 @@ def judge(
 ) -> tuple[int, list[Judgement]]:
     """Judge policies of the world of cores, each against `BASELINE`.
 
-    Args:
-        world: the cluster and its jobs.
-        policies: names as in `parcae policies`; one that is no policy, or fails, is refused.
-        num_seeds: number of held-back seeds, at least 2.
-        seed_start: the first of them; None draws it, so that no policy can know it.
-        allowance: what a policy of one's own may use.
-        progress: called with (comparisons done, all of them).
-
-    Returns:
-        The first seed, and the verdicts in the order of the policies.
+    A policy that is none, or fails, is refused. Without `seed_start` the first seed is drawn, so
+    that no policy can know it. Returns it, and the verdicts in the order of the policies.
     """
     first = secrets.randbelow(TUNING_SEED_START >> 1) if seed_start is None else seed_start
     check_seeds(first, num_seeds)

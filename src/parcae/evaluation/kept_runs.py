@@ -34,13 +34,7 @@ Schema = Mapping[str, pl.DataType | type[pl.DataType]]
 
 
 class KeptRuns:
-    """A file with the finished runs of a comparison.
-
-    Raises:
-        ConfigError: the runs in the file have other settings.
-        FormatError: the file has something else in it, or is damaged.
-        OSError: it cannot be read or written.
-    """
+    """A file with the finished runs of a comparison."""
 
     def __init__(
         self,

@@ -164,7 +164,9 @@ def _checked(one: Replayed) -> ReplayedLog:
             np.mean([ratio(one.replay(one.workload, one.slots, seed)) for seed in range(_DRAWN)])
         ),
         tuple(
-            CheckedQuery(run.name, *map(s_from_ms, (a, b, _driver_ms(run))), _why(run, a, b))
+            CheckedQuery(
+                run.name, s_from_ms(a), s_from_ms(b), s_from_ms(_driver_ms(run)), _why(run, a, b)
+            )
             for run, a, b in rows
         ),
     )

@@ -501,14 +501,10 @@ def _one_run(
         [Folded(f"The same run under the other orders ({len(others)})", others)] if others else []
     )
     note = Text(_gantt_note(traces), is_quiet=True)
-    curves = [
-        Charts([jct_cdf(traces), over_time[0]]),
-        Charts(over_time[1:]),
-        Charts([share_by_work(traces)]),
-    ]
+    curves = Charts([jct_cdf(traces), *over_time, share_by_work(traces)])
     return [
         Section(f"One run (seed {seed}): which job ran where", [note, *gantt, *folded]),
-        Section("The same run in curves", [*_bounds_texts(traces, bounds), *curves]),
+        Section("The same run in curves", [*_bounds_texts(traces, bounds), curves]),
     ]
 
 

@@ -30,6 +30,7 @@ from parcae.evaluation.statistics import (
     mean_over_jobs,
     ratio_estimate,
     share_estimate,
+    with_interval,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -228,29 +229,23 @@ def deadline_estimates(
 def fewest_missed(results: Mapping[str, Mapping[str, Estimate]], first: str) -> str:
     """Which policies miss the fewest deadlines, in one sentence; no text without deadlines.
 
-    Example: "edf misses the fewest deadlines: 3.1% (95% interval 2.0% to 4.2%), 5.0 percentage
-    points fewer than fair (95% interval 3.0 to 7.0)."
+    Example: "edf misses the fewest deadlines: 3.1% [2.0%, 4.2%]; less that share of fair, -5.0%
+    [-7.0%, -3.0%]."
     """
-    shares = {name: one[MISSED] for name, one in results.items() if MISSED in one}
-    known = sorted(
-        (name for name, share in shares.items() if not math.isnan(share.mean)),
-        key=lambda name: shares[name].mean,
-    )
+    known = {
+        name: one
+        for name, one in results.items()
+        if MISSED in one and not math.isnan(one[MISSED].mean)
+    }
     if not known:
         return ""
-    share = shares[known[0]]
-    best, *also = (name for name in known if shares[name].mean == share.mean)
+    least = min(one[MISSED].mean for one in known.values())
+    best, *also = (name for name, one in known.items() if one[MISSED].mean == least)
     who = f"{', '.join([best, *also[:-1]])} and {also[-1]} miss" if also else f"{best} misses"
-    said = f"{who} the fewest deadlines: {share.mean:.1%}"
-    if not share.is_unknown:
-        said += f" (95% interval {share.low:.1%} to {share.high:.1%})"
-    more = results[best][MISSED_MINUS_FIRST]
+    said = f"{who} the fewest deadlines: {with_interval(known[best][MISSED], '{:.1%}'.format)}"
+    more = known[best][MISSED_MINUS_FIRST]
     if best != first and more.mean != 0:
-        # More only where the best is no choice.
-        word = "more" if more.mean > 0 else "fewer"
-        low, high = (more.low, more.high) if more.mean > 0 else (-more.high, -more.low)
-        said += f", {100 * abs(more.mean):.1f} percentage points {word} than {first}"
-        said += "" if more.is_unknown else f" (95% interval {100 * low:.1f} to {100 * high:.1f})"
+        said += f"; less that share of {first}, {with_interval(more, '{:+.1%}'.format)}"
     return f"{said}."
 
 
