@@ -52,7 +52,7 @@ def test_simulate_tells_of_executor_classes(tmp_path: Path) -> None:
     words = "--executor-classes 1x1x0.5,2x1x1 --jobs 4 --unknown-share 0.5 --estimate-error 0.2"
     result = json.loads(run(f"parcae simulate toy --policy fair {words} --json", tmp_path).stdout)
     assert result["executors"] == 3
-    assert result["memory_fragmentation"] == 1.0  # its tasks need no memory
+    assert result["fragmentation"] == 1.0  # its tasks need no memory
     assert len(result["class_utilization"]) == 2
 
 

@@ -391,9 +391,9 @@ def test_a_run_counts_failed_attempts_apart_from_those_of_lost_executors() -> No
         "simulate toy --cores 8 --policy fair --jobs 40 --faults "
         "failures=0.02,lost=400,executor-cores=4"
     )
-    faults = json.loads(CliRunner().invoke(app, [*command.split(), "--json"]).stdout)["faults"]
-    assert faults["failed"] > 0 < faults["interrupted"]
+    found = json.loads(CliRunner().invoke(app, [*command.split(), "--json"]).stdout)
+    assert found["failed_attempts"] > 0 < found["interrupted_attempts"]
     assert (
-        f"{faults['failed']} attempts failed, {faults['lost_executors']} executors lost with "
-        f"{faults['interrupted']} attempts, 0 copies"
+        f"{found['failed_attempts']} attempts failed, {found['lost_executors']} executors lost "
+        f"with {found['interrupted_attempts']} attempts, 0 copies"
     ) in CliRunner().invoke(app, command.split()).stdout

@@ -38,17 +38,7 @@ from parcae.evaluation.policies import ResolvedPolicies, resolve_policies
 from parcae.evaluation.sections import delay_warning
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.elastic import Elastic
-from parcae.simulation.metrics import (
-    class_utilization,
-    core_hours_per_job,
-    cores_held,
-    jct_ms,
-    makespan_ms,
-    memory_fragmentation,
-    missed_and_tardiness,
-    utilization,
-    wasted_share,
-)
+from parcae.simulation.metrics import class_utilization, missed_and_tardiness, summarize
 from parcae.simulation.simulator import simulate as simulate_one
 from parcae.workloads.job_sets import holds_spark_world_sets, read_job_sets, read_spark_world_sets
 from parcae.workloads.workload import JobSequence
@@ -313,37 +303,24 @@ def _played(
 
 
 def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
-    """The results of one run as JSON, with times in ms.
+    """The results of one run as JSON, with times in ms: its metrics, those against deadlines, and
+    with several executor classes the utilization of each.
 
     `makespan_ms` is the clock at the last event in Decima's world, as in the reference runs. In the
-    world of cores a policy may wake up after the last completion: it is the makespan proper. With
-    several executor classes, the results include the share of memory that running tasks left
-    unused, and the utilization of each class; those of an elastic cluster include the cores that
-    were held; with deadlines, what `parcae.simulation.metrics` counts.
+    world of cores a policy may wake up after the last completion: it is the makespan proper.
     """
-    jct = jct_ms(trace)
+    summary = asdict(summarize(trace, sequence))
     result = {
-        "average_jct_ms": float(jct.mean()),
-        "makespan_ms": makespan_ms(trace) if trace.world is World.CORES else trace.clock_ms,
-        "last_completion_ms": int(trace.completion_ms.max()),
+        **{name: value for name, value in summary.items() if value is not None},
         "completion_ms": trace.completion_ms.tolist(),
-        "decisions": trace.num_decisions,
-        "events": trace.num_events,
-        "tasks": trace.num_tasks,
         "work_ms": int(trace.executed_ms.sum()),
         "executors": trace.num_executors,
         **missed_and_tardiness(trace, sequence),
     }
-    fragmentation = memory_fragmentation(trace, sequence)
-    if fragmentation is not None:
-        result["memory_fragmentation"] = fragmentation
+    if trace.world is not World.CORES:
+        result["makespan_ms"] = trace.clock_ms
+    if "fragmentation" in result:
         result["class_utilization"] = class_utilization(trace).tolist()
-    if trace.faults is not None:
-        result["faults"] = {**asdict(trace.faults), "wasted_share": wasted_share(trace)}
-    if trace.held_ms is not None:
-        result["cores_held"] = cores_held(trace)
-        result["core_hours_per_job"] = core_hours_per_job(trace)
-        result["utilization"] = utilization(trace)
     if trace.decisions is not None:
         result["decision_trace_sha256"] = trace.decision_trace_sha256()
     return result
@@ -352,11 +329,11 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
 #: What a line says of some runs only, by the figure that these have.
 _MORE_FIGURES = {
     "arrivals": ", arrivals {arrivals}",
-    "memory_fragmentation": "   {memory_fragmentation:.1%} of the memory unused",
+    "fragmentation": "   {fragmentation:.1%} of the memory unused",
     "deadlines": "   {missed_deadline_share:.1%} of {deadlines} deadlines missed",
-    "faults": ", {faults[failed]} attempts failed, {faults[lost_executors]} executors lost with "
-    "{faults[interrupted]} attempts, {faults[copies]} copies, {faults[wasted_share]:.1%} of the "
-    "core time wasted",
+    "failed_attempts": ", {failed_attempts} attempts failed, {lost_executors} executors lost with "
+    "{interrupted_attempts} attempts, {speculative_copies} copies, {wasted_share:.1%} of the core "
+    "time wasted",
     "cores_held": ", {cores_held:.1f} cores held, {utilization:.0%} busy",
 }
 

@@ -139,9 +139,10 @@ class Column(NamedTuple):
         value = self.value(result)
         if isinstance(value, str):
             return Cell(value)
-        is_known = isinstance(value, Estimate) and has_interval
+        if isinstance(value, Estimate) and has_interval:
+            return estimate_cell(value, self.number)
         mean = value.mean if isinstance(value, Estimate) else value
-        return estimate_cell(value if is_known else Estimate(mean, math.nan, math.nan), self.number)
+        return estimate_cell(Estimate(mean, math.nan, math.nan), self.number)
 
 
 class ComparedWorld(ABC):

@@ -321,7 +321,7 @@ class Consolidation:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *notes: str) -> Table:
-    cells = [[Cell(row[0], is_name=True), *row[1:]] for row in rows]
+    cells: list[list[Cell | str]] = [[Cell(row[0], is_name=True), *row[1:]] for row in rows]
     return Table([Cell(heading) for heading in headings], cells, notes)
 
 

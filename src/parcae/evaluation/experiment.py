@@ -216,8 +216,9 @@ def effect_on(samples: Samples, quantile: float | None) -> Effect:
     stock, policy = values
     ratio = policy / stock
     low, high = schedules.interval(quantile, math.log(ratio))
-    counts = tuple(np.bincount(samples.arm, minlength=2).tolist())
-    return Effect(counts, s_from_ms(stock), s_from_ms(policy), Estimate(ratio, low, high))
+    first, second = np.bincount(samples.arm, minlength=2).tolist()
+    estimate = Estimate(ratio, low, high)
+    return Effect((first, second), s_from_ms(stock), s_from_ms(policy), estimate)
 
 
 def _measure(samples: Samples, weight: FloatArray, arm: int, quantile: float | None) -> float:

@@ -108,7 +108,7 @@ def _paired(one: Replayed, policy: str, error: float, draw: int) -> pl.DataFrame
 def _rows(jobs: pl.DataFrame, key: str) -> tuple[Row, ...]:
     """The jobs of every group, those that lose most time first."""
     groups = by_group(jobs, key, [1])
-    rows = [
+    rows: list[Row] = [
         {
             "name": policy.name,
             "jobs": policy.runs // NUM_DRAWS,

@@ -201,8 +201,8 @@ def write_gantt(
 
     The file appears only when it is complete.
     """
-    picture = gantt_picture(charts, legend)
     ending = chart_format(path)
+    picture = gantt_picture(charts, legend)
     if ending == "html":
         write_text(path, f"<!doctype html><meta charset=utf-8>\n{svg_text(picture)}\n")
     else:

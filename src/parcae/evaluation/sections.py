@@ -393,10 +393,7 @@ def _recurring(comparison: Comparison) -> list[Section]:
         notes,
     )
     said = Text(comparison.world.winners(comparison))
-    return [
-        Section("Recurring jobs: gains and losses", [said, table, Charts([chart])]),
-        Section("Recurring jobs: the longest completion times", [_longest(jobs, column, best)]),
-    ]
+    return [Section("Recurring jobs: gains and losses", [said, table, Charts([chart])])]
 
 
 def _recurring_head(comparison: Comparison, best: str, has_deadlines: bool) -> list[Cell]:
@@ -443,20 +440,6 @@ def _recurring_row(job: Sequence[Group], column: int, has_deadlines: bool) -> li
 def _name(job: Group) -> Cell:
     """The table cell of a job: its name, on several lines if it is long."""
     return Cell(job.name, is_name=len(job.name) > _LONG_NAME)
-
-
-def _longest(jobs: Sequence[Sequence[Group]], column: int, best: str) -> Table:
-    """The jobs with the longest completion times under a policy."""
-    worst = sorted(jobs, key=lambda job: (-job[column].worst_s, job[0].name))[:_MOST]
-    rows: list[list[Cell | str]] = []
-    for job in worst:
-        own, first = job[column], job[0]
-        times = (own.worst_s, first.worst_s, own.p99_s, first.p99_s)
-        rows.append([_name(own), *map(seconds_text, times)])
-    whose = (best, "first policy")
-    kinds = [Cell(what, f"{who}, s") for what in ("worst", "p99") for who in whose]
-    note = f"The {len(worst)} recurring jobs with the longest completion times under {best}."
-    return Table([Cell("recurring job"), *kinds], rows, [note])
 
 
 def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds | None]:

@@ -53,7 +53,8 @@ def slowdown_bars(comparison: Comparison) -> Figure:
     names = [p.name for p in comparison.policies]
     figure = interval_dots(f"Mean {words}, with 95% intervals", f"mean {words}", names, estimates)
     if _is_wide([e.mean for e in estimates]):
-        figure.axes[0].set(xscale="log", xlim=(None, None))
+        figure.axes[0].set_xscale("log")
+        figure.axes[0].autoscale(axis="x")
     return figure
 
 
