@@ -10,7 +10,6 @@ from parcae.evaluation.statistics import (
     Estimate,
     Method,
     mean_estimate,
-    mean_of_ratios,
     ratio_estimate,
 )
 
@@ -44,11 +43,6 @@ def test_the_delta_interval_of_a_ratio_by_hand() -> None:
     assert estimate.mean == 1.5
     assert estimate.high == pytest.approx(1.5 * math.exp(12.7062047 / 6))
     assert estimate.low == pytest.approx(1.5 / math.exp(12.7062047 / 6))
-
-
-def test_the_mean_of_ratios_weighs_every_seed_alike() -> None:
-    assert mean_of_ratios([1.0, 4.0], [1.0, 2.0]).mean == 1.5
-    assert ratio_estimate([1.0, 4.0], [1.0, 2.0]).mean == pytest.approx(5 / 3)
 
 
 def test_the_bootstrap_t_extends_further_to_the_side_of_the_long_tail() -> None:

@@ -18,10 +18,10 @@ COMMANDS = {
     "compare": ("parcae.cli.compare:compare", "Compare policies on the same seeds."),
     "judge": ("parcae.cli.judge:judge", "Judge a policy, also one of your own."),
     "compare-logs": ("parcae.cli.compare_logs:compare_logs", "Compare event logs by job."),
-    "forecast": ("parcae.cli.forecast:forecast", "What a policy would have saved in a log."),
-    "explain": ("parcae.cli.explain:explain", "Why a policy changes queries of a log."),
+    "forecast": ("parcae.cli.logs:forecast", "What a policy would have saved in a log."),
+    "explain": ("parcae.cli.logs:explain", "Why a policy changes queries of a log."),
     "consolidate": (
-        "parcae.cli.consolidate:consolidate",
+        "parcae.cli.logs:consolidate",
         "What one shared Spark would be in place of applications.",
     ),
     "learn": ("parcae.cli.learn:learn", "Learn a policy from event logs, and what it saves."),

@@ -51,7 +51,6 @@ from parcae.evaluation.statistics import (
     RESAMPLE_SEED,
     Estimate,
     mean_estimate,
-    mean_of_ratios,
     ratio_estimate,
 )
 from parcae.evaluation.who_pays import (
@@ -221,7 +220,6 @@ class ClusterWorld(ComparedWorld):
         estimates = {
             "average_jct_s": mean_estimate(jct_s, rng=rng).within(0.0),
             "ratio_to_first": ratio_estimate(jct_s, first_s, rng=rng),
-            "mean_of_ratios_to_first": mean_of_ratios(jct_s, first_s, rng=rng),
             **later_estimates(counts[0], rng),
             **(deadline_estimates(*counts, rng) if self.has_deadlines else {}),
         }

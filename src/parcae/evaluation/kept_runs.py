@@ -96,12 +96,14 @@ class KeptRuns:
             raise FormatError(
                 f"{self._path}: written by another version of Parcae; give the name of a new file"
             )
-        what, was, now = _difference(saved, self._header)
-        if what:
-            raise ConfigError(
-                f"{self._path}: its runs differ in {what} ({was}, now {now}); use the same "
-                "settings, or another file"
-            )
+        was, now = _flat(saved), _flat(self._header)
+        for what in sorted({*was, *now}):
+            values = was.get(what, "null"), now.get(what, "null")
+            if values[0] != values[1]:
+                raise ConfigError(
+                    f"{self._path}: its runs differ in {what[1:]} ({values[0]}, now {values[1]}); "
+                    "use the same settings, or another file"
+                )
 
     def _add(self, run: dict[str, Any]) -> None:
         """Add a run of the file; any error says that it is damaged."""
@@ -120,23 +122,15 @@ class KeptRuns:
         self.rows[seed] = Played(runs, jobs)
 
 
-def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The first setting that differs, and its values as JSON; empty texts if none does.
+def _flat(value: Any, path: str = "") -> dict[str, str]:
+    """Settings by path, as JSON.
 
-    Of settings that only one of the two has, the first is named.
-
-    Example: the configs of 8 and of 9 executors give `("config.num_executors", "8", "9")`.
+    Example: `{"config": {"num_executors": 8}}` is `{".config.num_executors": "8"}`.
     """
-    for key in sorted({*one, *other}):
-        first, second = one.get(key), other.get(key)
-        if first == second:
-            continue
-        parts = [{} if value is None else value for value in (first, second)]
-        if any(parts) and all(isinstance(part, dict) for part in parts):
-            inner, was, now = _difference(*parts)
-            return f"{key}.{inner}", was, now
-        return key, json.dumps(first), json.dumps(second)
-    return "", "", ""
+    if not isinstance(value, dict):
+        return {path: json.dumps(value)}
+    parts = (_flat(inner, f"{path}.{key}") for key, inner in value.items())
+    return {key: text for part in parts for key, text in part.items()}
 
 
 def files_in_names(names: Iterable[str]) -> dict[str, str]:

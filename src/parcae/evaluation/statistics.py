@@ -1,7 +1,6 @@
 """Paired statistics over seeds, with 95% confidence intervals.
 
-`mean_estimate`, `ratio_estimate`, `mean_of_ratios`, `mean_over_jobs` and `share_estimate` return an
-`Estimate`.
+`mean_estimate`, `ratio_estimate`, `mean_over_jobs` and `share_estimate` return an `Estimate`.
 """
 
 from __future__ import annotations
@@ -280,19 +279,6 @@ def ratio_estimate(
         return Estimate(ratio, math.nan, math.nan)
     log = _estimated(pair, method, rng, _log_ratio_and_error)
     return Estimate(ratio, math.exp(log.low), math.exp(log.high))
-
-
-def mean_of_ratios(
-    values: npt.ArrayLike, baseline: npt.ArrayLike, rng: np.random.Generator | None = None
-) -> Estimate:
-    """Mean over seeds of a / b, with its interval.
-
-    Every seed has the same weight. The ratio of means gives more weight to long runs.
-
-    Example: for a = (1, 4) and b = (1, 2) it is 1.5; the ratio of means is 5/3.
-    """
-    above, below = _seeds(values, baseline)
-    return mean_estimate(above / below, rng=rng)
 
 
 def mean_over_jobs(
