@@ -263,7 +263,7 @@ def _draw(axis: Any, panel: Panel, chart: Chart, end: float) -> None:
     if len(bars.row) > MAX_BARS:
         x, y = [bars.start, bars.finish], [middle - height / 2, middle + height / 2]
         corners = [[x[0], y[0]], [x[1], y[0]], [x[1], y[1]], [x[0], y[1]]]
-        shapes = np.array(corners).transpose(2, 0, 1)
+        shapes = list(np.array(corners).transpose(2, 0, 1))
         # An image inside the picture: so many shapes would make it large.
         axis.add_collection(
             PolyCollection(shapes, facecolors=colors, linewidths=0, rasterized=True)

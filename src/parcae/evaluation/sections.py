@@ -310,10 +310,10 @@ def tenant_sections(comparison: Comparison, *, is_short: bool = False) -> list[S
         first = comparison.policies[0].name
         note = (
             f"Ratio: mean completion time of the {key}'s jobs / that under {first}, paired by "
-            f"seed. Later: jobs that end more than {LATER - 1:.0%} later than under {first}. Jobs "
-            "are those over all seeds."
+            "seed, with its 95% interval. Jobs are those over all seeds."
         )
-        table = Table([Cell(key), Cell("jobs"), *head], rows, [note])
+        later = f"Later: jobs that end more than {LATER - 1:.0%} later than under {first}."
+        table = Table([Cell(key), Cell("jobs"), *head], rows, [note, later][:shown])
         sections += [Section(f"Tenants: who pays, by {key}", [table])] if rows else []
     return [*sections, *_beside_user_fair(comparison)]
 
