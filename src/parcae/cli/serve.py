@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 
 from parcae.base.options import argument, option
@@ -114,17 +113,13 @@ def replay_tables(replay: Replay) -> Iterator[Table]:
     yield text_table(title, (f"under {replay.other_policy}", "orders"), counts, "\n".join(lines))
     if not replay.differences:
         return
-    table = Table(title=f"The first {len(replay.differences)} differences")
-    table.add_column("seconds", justify="right", no_wrap=True)
-    for heading in ("difference", replay.recorded_policy, replay.other_policy):
-        table.add_column(escape(heading), overflow="fold")
-    for one in replay.differences:
-        table.add_row(*map(escape, _cells(one)))
-    table.caption = (
+    title = f"The first {len(replay.differences)} differences"
+    headings = ("seconds", "difference", replay.recorded_policy, replay.other_policy)
+    caption = (
         "since the first order; jobs from the first difference on, at most 5: "
         "{ } share, > is served before"
     )
-    yield table
+    yield text_table(title, headings, [_cells(one) for one in replay.differences], caption)
 
 
 def _cells(one: Difference) -> tuple[str, str, str, str]:

@@ -11,7 +11,6 @@ import numpy as np
 import typer
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
@@ -88,10 +87,7 @@ def print_catalog(
         keys = ("usage", "summary", "source", *more)
         print_json([dict(zip(keys, entry, strict=True)) for entry in entries])
         return
-    table = Table("policy", "what it does", "source", *more, title=escape(title))
-    for entry in entries:
-        table.add_row(*map(escape, entry))
-    print_fitted(table)
+    print_rows(title, ("policy", "what it does", "source", *more), list(entries))
 
 
 def print_rows(
