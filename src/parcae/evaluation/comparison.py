@@ -381,7 +381,7 @@ def text_table(
 
     Names and long texts are to the left and may be folded; numbers are to the right.
     """
-    table = Table(title=escape(title), caption=escape(caption) or None)
+    table = Table(title=escape(title), caption=escape(caption) or None, show_header=any(headings))
     for number, heading in enumerate(headings):
         longest = max([len(heading), *(len(row[number]) for row in rows)])
         is_text = number == num_names - 1 or longest > _LONGEST_NUMBER

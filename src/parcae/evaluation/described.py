@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from parcae.base.texts import seconds_text
@@ -59,10 +58,8 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
         ("DAG depth: jobs", _first(f"{d}: {n}" for d, n in described["depth"].items())),
         *provenance.items(),
     )
-    table = Table(title=f"Workload {escape(described['name'])}", show_header=False)
-    for label, value in facts:
-        table.add_row(escape(label), escape(str(value)))
-    yield table
+    rows = [[label, str(value)] for label, value in facts]
+    yield text_table(f"Workload {described['name']}", ("", ""), rows)
     keys = ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job")
     measures = ("mean", "median", "p95", "max")
     rows = [[key, *(seconds_text(described[key][one]) for one in measures)] for key in keys]

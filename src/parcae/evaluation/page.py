@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from parcae.base.extensions import missing_extra
 from parcae.base.files import write_text
 from parcae.base.texts import printable
 from parcae.evaluation.pictures import svg_text
-from parcae.evaluation.statistics import UNKNOWN_TEXT, Estimate
+from parcae.evaluation.statistics import Estimate, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,11 +89,8 @@ class Section:
 
 def estimate_cell(estimate: Estimate, number: Callable[[float], str] = "{:.3f}".format) -> Cell:
     """The cell of an estimate: the mean, if it is known, and the interval, if it is."""
-    if math.isnan(estimate.mean):
-        return Cell(UNKNOWN_TEXT)
-    if estimate.is_unknown:
-        return Cell(number(estimate.mean))
-    return Cell(number(estimate.mean), f"[{number(estimate.low)}, {number(estimate.high)}]")
+    mean, _, interval = with_interval(estimate, number).partition(" ")
+    return Cell(mean, interval)
 
 
 def write_page(path: Path, **values: Any) -> None:
