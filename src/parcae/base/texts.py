@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import is_dataclass
 from typing import Any
 
 __version__ = "0.1.0"
@@ -110,10 +109,8 @@ def plain(value: Any) -> Any:
     """The value as JSON has it: objects by their fields, null in place of NaN and infinity."""
     if hasattr(value, "to_json"):
         return value.to_json()
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    elif is_dataclass(value):
-        value = vars(value)
+    if fields := getattr(value, "_fields", getattr(value, "__dataclass_fields__", None)):
+        value = {name: getattr(value, name) for name in fields}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

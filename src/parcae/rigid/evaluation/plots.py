@@ -6,7 +6,6 @@ that spans the units and the time that it holds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,12 +17,8 @@ from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.evaluation.plots import (
     NUM_SPANS,
-    PALETTE,
     curve_chart,
-    finished,
     interval_dots,
-    label_of,
-    new_chart,
     share_axis,
 )
 from parcae.rigid.jobs import FloatArray, RigidJobs
@@ -86,23 +81,17 @@ def slowdown_by_size(comparison: Comparison) -> Figure:
     """Mean (bounded) slowdown by size group of the jobs."""
     world = comparison.world
     words = world.measure_words
-    axis = new_chart()
-    every: list[float] = []
-    width = 0.8 / len(comparison.policies)
-    for row, result in enumerate(comparison.policies):
-        means = {
-            size: math.nan if mean is None else mean
-            for size, mean in result.numbers[f"{world.main}_by_size"].items()
-        }
-        every += means.values()
-        places = np.arange(len(means)) + width * (row + 0.5) - 0.4
-        color = PALETTE[row % len(PALETTE)]
-        axis.bar(places, list(means.values()), width, color=color, label=label_of(result.name))
-        axis.set_xticks(range(len(means)), list(means))
-    if _is_wide(every):
-        axis.set_yscale("log")
-    title = f"Mean {words} by size of the job"
-    return finished(axis, title, (world.sizes.what, f"mean {words}"))
+    means = {p.name: p.numbers[f"{world.main}_by_size"] for p in comparison.policies}
+    # A size of which no job started has no mean.
+    rows = {name: np.array(list(one.values()), np.float64) for name, one in means.items()}
+    curves = {name: (np.arange(len(row)), row) for name, row in rows.items()}
+    axes = (world.sizes.what, f"mean {words}")
+    figure = curve_chart(f"Mean {words} by size of the job", axes, curves, "dots")
+    sizes = list(next(iter(means.values())))
+    figure.axes[0].set_xticks(range(len(sizes)), sizes)
+    if _is_wide(np.concatenate([*rows.values()]).tolist()):
+        figure.axes[0].set_yscale("log")
+    return figure
 
 
 def learning_curves(comparison: Comparison) -> Figure:
