@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -29,7 +30,8 @@ _SIZING = Sizing(
 
 
 def _pictures(page: str) -> list[ElementTree.Element]:
-    return [ElementTree.fromstring(image) for image in re.findall("<svg .*?</svg>", page, re.S)]
+    images = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
+    return [ElementTree.fromstring(base64.b64decode(image)) for image in images]
 
 
 @pytest.mark.parametrize(

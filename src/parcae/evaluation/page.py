@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import html
 from collections.abc import Callable, Sequence
@@ -128,7 +129,7 @@ def as_html(table: rich.table.Table, draw: Callable[[], Figure] | None = None) -
     )
     head = f"<tr>{head}</tr>" if table.show_header else ""
     try:
-        picture = "" if draw is None else svg_text(draw())
+        picture = "" if draw is None else _image(svg_text(draw()))
     except ModuleNotFoundError as error:
         if (missing := missing_extra(error)) is None:
             raise
@@ -137,6 +138,12 @@ def as_html(table: rich.table.Table, draw: Callable[[], Figure] | None = None) -
         f"<p><b>{_plain(table.title)}</b></p><table>{head}{rows}</table>"
         f"<p>{_plain(table.caption)}</p>{picture}"
     )
+
+
+def _image(svg: str) -> str:
+    # Notebooks of others are shown without inline SVG.
+    data = base64.b64encode(svg.encode()).decode()
+    return f'<img style="max-width:100%" src="data:image/svg+xml;base64,{data}">'
 
 
 def _plain(text: object) -> str:
