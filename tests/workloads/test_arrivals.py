@@ -18,9 +18,12 @@ from parcae.workloads.workload import (
     JobSequence,
     RandomStreams,
     Workload,
+    default_block,
     draw_sequence,
+    grown,
     process_like,
     recorded_sequence,
+    resampled,
     without_breaks,
 )
 
@@ -75,23 +78,6 @@ def test_short_gaps_have_the_mean_asked_for(arrivals: str) -> None:
 def test_gaps_that_are_no_times_are_refused() -> None:
     with pytest.raises(ConfigError, match="choose shorter gaps"):
         draw_sequence(_WORKLOAD, "poisson:999999999999h", 3, 10, RandomStreams(1))
-
-
-def test_the_load_of_a_trace_counts_every_job_once() -> None:
-    jobs = tuple(
-        replace(chain(1, 1, 9_000 if n % 2 else 1_000, "ab"[n % 2]), arrival_ms=1_000 * n)
-        for n in range(20)
-    )
-    workload = Workload("recorded", jobs, tuple(9.0 if n % 2 else 1.0 for n in range(20)))
-    sequence = draw_sequence(workload, "trace:0.5", 20, 4, RandomStreams(1))
-    # 20 jobs with 5 s of work each, on 4 cores.
-    assert 95_000 / (4 * sequence.arrival_ms[-1]) == pytest.approx(0.5, rel=0.01)
-
-
-def test_a_load_of_half_leaves_half_of_the_executors_time() -> None:
-    # Mean work: (1 x 10 s + 3 x 30 s) / 4 = 25 s of one executor; 10 executors at 50% do 5 s of
-    # work per second.
-    assert ArrivalProcess.parse("load:0.5").mean_gap_ms(_WORKLOAD, 10) == pytest.approx(5_000)
 
 
 def test_a_load_counts_how_runs_deviate_from_their_profiles() -> None:
@@ -171,11 +157,18 @@ def test_a_piece_of_the_trace_keeps_its_order_and_its_gaps_at_another_pace() -> 
     assert again.job_index.tolist() == drawn[4].job_index.tolist()
 
 
-def test_the_whole_trace_offers_the_load_asked_for() -> None:
-    whole = draw_sequence(
-        _recorded(*range(0, 1_010_000, 10_000)), "trace:0.8", 101, 5, RandomStreams(1)
-    )
-    assert whole.arrival_ms[-1] == 100 * 250  # 1 s of work every 250 ms fills 80% of 5 executors
+def test_the_load_of_a_trace_counts_every_job_once() -> None:
+    jobs = tuple(chain(1, 1, 9_000 if n % 2 else 1_000).at(1_000 * n) for n in range(20))
+    workload = Workload("recorded", jobs, tuple(9.0 if n % 2 else 1.0 for n in range(20)))
+    sequence = draw_sequence(workload, "trace:0.5", 20, 4, RandomStreams(1))
+    # 20 jobs with 5 s of work each, on 4 cores.
+    assert sequence.arrival_ms[-1] == 19 * 2_500
+
+
+def test_a_load_of_half_leaves_half_of_the_executors_time() -> None:
+    # Mean work: (1 x 10 s + 3 x 30 s) / 4 = 25 s of one executor; 10 executors at 50% do 5 s of
+    # work per second.
+    assert ArrivalProcess.parse("load:0.5").mean_gap_ms(_WORKLOAD, 10) == pytest.approx(5_000)
 
 
 def test_a_trace_without_a_pace_is_refused() -> None:
@@ -209,3 +202,57 @@ def test_arrivals_are_like_a_batch_or_poisson_at_their_rate() -> None:
     day_ms = 86_400_000
     assert without_breaks([0, 2_000, 4_000, day_ms, day_ms + 2_000]) == [0, 2_000, 4_000, 6_000]
     assert [without_breaks([]), without_breaks([9])] == [[], [0]]
+
+
+#: Gap before each of ten recorded jobs; before the first it is the mean of the others.
+_GAPS_MS = (500, 100, 200, 300, 400, 500, 600, 700, 800, 900)
+
+
+def _ten() -> JobSequence:
+    jobs = tuple(chain(1, 1, 10, f"job {i}") for i in range(10))
+    return JobSequence(Workload("ten", jobs), np.arange(10), np.cumsum([0, *_GAPS_MS[1:]]))
+
+
+def test_inside_a_block_jobs_and_gaps_are_as_ten() -> None:
+    drawn = resampled(_ten(), 12, 4, seed=3)
+    gaps_ms = np.diff(drawn.arrival_ms)
+    assert drawn.num_jobs == 12
+    assert drawn.arrival_ms[0] == 0
+    for first in range(0, 12, 4):
+        block = drawn.job_index[first : first + 4]
+        assert (np.diff(block) % 10 == 1).all()
+    # Every job keeps the gap that was recorded before it, also across blocks.
+    assert gaps_ms.tolist() == [_GAPS_MS[job] for job in drawn.job_index[1:]]
+
+
+def test_means_are_those_of_the_record() -> None:
+    draws = [resampled(_ten(), 11, 3, seed=seed) for seed in range(2_000)]
+    mean_gap_ms = np.mean([draw.arrival_ms[-1] / 10 for draw in draws])
+    counts = np.bincount(np.concatenate([draw.job_index for draw in draws]), minlength=10)
+    assert mean_gap_ms == pytest.approx(np.mean(_GAPS_MS), rel=0.02)
+    assert counts / counts.sum() == pytest.approx(np.full(10, 0.1), rel=0.06)
+
+
+def test_a_seed_draws_one_resampled_sequence() -> None:
+    first, again, other = (resampled(_ten(), 20, 3, seed=seed) for seed in (5, 5, 6))
+    assert np.array_equal(first.job_index, again.job_index)
+    assert np.array_equal(first.arrival_ms, again.arrival_ms)
+    assert not np.array_equal(first.job_index, other.job_index)
+
+
+def test_growth_divides_the_gaps() -> None:
+    twice = grown(_ten(), 2.0)
+    assert twice.arrival_ms.tolist() == (_ten().arrival_ms // 2).tolist()
+    for growth in (0.0, -1.0, 1e-300, 1e6, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="--growth"):
+            grown(_ten(), growth)
+
+
+def test_blocks_are_shorter_than_the_record_and_have_a_job() -> None:
+    assert [default_block(count) for count in (1, 2, 3, 100)] == [1, 1, 2, 10]
+    for block in (0, 10, 11):
+        with pytest.raises(ConfigError, match="from 1 to 9"):
+            resampled(_ten(), 5, block, seed=0)
+
+    with pytest.raises(ConfigError, match="at least one job, not 0"):
+        resampled(_ten(), 0, 9, seed=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,26 +26,17 @@ from tests.workloads.spark_log_builder import (
     executor,
     job_end,
     job_start,
+    log_file,
     ran,
+    removed,
     stage_completed,
     stage_info,
     task_end,
 )
 
 
-def _log(tmp_path: Path, *events: dict[str, Any]) -> Path:
-    path = tmp_path / "log"
-    start = [{"Event": "SparkListenerLogStart", "Spark Version": "4.0.0"}, application_start("a")]
-    path.write_text("\n".join(json.dumps(event) for event in [*start, *events]) + "\n")
-    return path
-
-
 def _runs(tmp_path: Path, *events: dict[str, Any]) -> LoggedRuns:
-    return read_runs([_log(tmp_path, *events)])
-
-
-def _end(number: int, time: int) -> dict[str, Any]:
-    return {**job_end(number), "Completion Time": time}
+    return read_runs([log_file(tmp_path / "log", application_start("a"), *events)])
 
 
 def _tasks(info: dict[str, Any], start: int, *spans: tuple[int, int]) -> list[dict[str, Any]]:
@@ -64,7 +54,7 @@ def test_gaps_lags_and_tail_of_a_query_are_measured(tmp_path: Path) -> None:
         *_tasks(first, 150, (170, 1_170), (170, 1_170), (1_170, 2_170)),
         # 30 ms after its parent, launched 10 ms later.
         *_tasks(second, 2_200, (2_210, 2_710)),
-        _end(0, 2_750),
+        job_end(0, end_ms=2_750),
     ).runs
     assert [stage.gap_ms for stage in run.stages] == [50, 30]
     assert [stage.lag_ms for stage in run.stages] == [20, 10]
@@ -82,23 +72,22 @@ def test_time_in_a_queue_is_no_lag(tmp_path: Path) -> None:
         *_tasks(busy, 0, (0, 1_000)),
         # Submitted at 100; the only slot is free from 1,000 on, and the launch is 25 ms later.
         *_tasks(late, 100, (1_025, 1_500)),
-        _end(0, 1_000),
-        _end(1, 1_500),
+        job_end(0, end_ms=1_000),
+        job_end(1, end_ms=1_500),
     ).runs
     assert (run.stages[0].gap_ms, run.stages[0].lag_ms) == (0, 25)
 
 
 def test_slots_come_and_go_with_executors(tmp_path: Path) -> None:
     info = stage_info(0, 2)
-    gone = {"Event": "SparkListenerExecutorRemoved", "Timestamp": 800, "Executor ID": "2"}
     (run,) = _runs(
         tmp_path,
         executor("1", 2),
         {**executor("2", 4), "Timestamp": 500},
-        {**gone, "Removed Reason": "idle"},
+        removed("2", 800),
         job_start(0, 0, [info]),
         *_tasks(info, 0, (0, 1_000), (0, 1_000)),
-        _end(0, 1_000),
+        job_end(0, end_ms=1_000),
     ).runs
     assert run.slots == [(0, 2), (500, 4), (800, -4)]
 
@@ -113,7 +102,7 @@ def test_failed_attempts_count_in_a_replay(tmp_path: Path) -> None:
         failed,
         task_end(0, 0, 310, 500, Attempt=1),
         stage_completed(info, 0, 500),
-        _end(0, 500),
+        job_end(0, end_ms=500),
     ).runs
     assert run.stages[0].replayed_ms.tolist() == [490]
 
@@ -125,7 +114,7 @@ def test_tasks_that_one_core_cannot_have_had_keep_their_time(tmp_path: Path) -> 
         executor(cores=1),
         job_start(0, 0, [info]),
         *_tasks(info, 0, (0, 500), (1, 501)),
-        _end(0, 501),
+        job_end(0, end_ms=501),
     ).runs
     assert run.stages[0].replayed_ms.tolist() == [500, 500]
 
@@ -138,21 +127,21 @@ def test_where_task_ends_are_missing_the_end_of_the_stage_counts(tmp_path: Path)
         job_start(0, 0, [info]),
         task_end(0, 0, 20, 100),
         stage_completed(info, 10, 900),
-        _end(0, 930),
+        job_end(0, end_ms=930),
     ).runs
     assert (run.stages[0].gap_ms, run.stages[0].lag_ms, run.tail_ms) == (10, 0, 30)
 
 
 def test_recurring_jobs_keep_the_driver_time_of_every_run(tmp_path: Path) -> None:
-    events = [executor(cores=1)]
+    events = [application_start("a"), executor(cores=1)]
     for number, gap_ms in enumerate((500, 70, 90)):
         info = stage_info(number, 1)
         info["RDD Info"][0]["RDD ID"] = 0
         begin = 10_000 * number
         events += [job_start(number, begin, [info], spark_jobGroup_id="nightly")]
         events += ran(info, begin + gap_ms, begin + gap_ms + 1_000)
-        events += [_end(number, begin + gap_ms + 1_000 + number)]
-    path = _log(tmp_path, *events)
+        events += [job_end(number, end_ms=begin + gap_ms + 1_000 + number)]
+    path = log_file(tmp_path / "log", *events)
     workload, _ = read_spark_event_logs([path])
     times = workload.jobs[0].driver_time
     assert times is not None

@@ -16,7 +16,6 @@ import zstandard
 from parcae.workloads.archive import load_workload, write_workload
 from parcae.workloads.readers import guess_format
 from tests.cli.running import run
-from tests.conftest import shared_data
 from tests.workloads.history_server_double import zipped
 from tests.workloads.spark_log_builder import small_log
 
@@ -94,24 +93,6 @@ def test_the_first_bytes_say_what_a_file_is(
     make(tmp_path / name)
     guessed = guess_format(tmp_path / name)
     assert (guessed.format if guessed else None) == kind
-
-
-@pytest.mark.parametrize(
-    ("file", "kind"),
-    [
-        ("spark-event-logs", "spark-events"),
-        ("tpch-decima/tpch_profiles.json.gz", "tpch-profiles"),
-        ("alibaba-2018/alibaba_set_0_6600_dags.jsonl.gz", "alibaba"),
-        ("alibaba-2018/batch_task_rows.csv", "alibaba"),
-        ("swf/lublin_256.swf", "swf"),
-        ("conformance/decima-sim.json", "job-sets"),
-        ("conformance/spark-world.json", "spark-world"),
-    ],
-)
-def test_public_data_is_recognised(file: str, kind: str) -> None:
-    guessed = guess_format(shared_data(file))
-    assert guessed is not None
-    assert guessed.format == kind
 
 
 @pytest.mark.parametrize(

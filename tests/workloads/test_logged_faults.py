@@ -25,6 +25,7 @@ from tests.workloads.spark_log_builder import (
     executor,
     job_end,
     job_start,
+    removed,
     stage_completed,
     stage_info,
     task_end,
@@ -32,15 +33,6 @@ from tests.workloads.spark_log_builder import (
 )
 
 _HOUR = 3_600_000
-
-
-def _removed(name: str, time: int, reason: str) -> dict[str, Any]:
-    return {
-        "Event": "SparkListenerExecutorRemoved",
-        "Timestamp": time,
-        "Executor ID": name,
-        "Removed Reason": reason,
-    }
 
 
 def _log() -> bytes:
@@ -58,14 +50,14 @@ def _log() -> bytes:
             task_end(0, 0, 0, 1_000, reason="ExceptionFailure"),
             task_end(0, 0, 1_000, 3_000),
             task_end(0, 1, 0, loss, "2", reason="ExecutorLostFailure"),
-            _removed("2", loss, "Remote RPC client disassociated. Likely due to containers"),
+            removed("2", loss, "Remote RPC client disassociated. Likely due to containers"),
             {**executor("3", 4), "Timestamp": loss + 20_000},
             task_end(0, 1, loss, loss + 9_000, "1"),
             task_end(0, 1, loss, loss + 9_000, "3", reason="TaskKilled", Speculative=True),
             stage_completed(stage, 0, loss + 9_000),
             job_end(0),
-            _removed("3", loss + 20_000 + _HOUR // 4, "Executor killed by driver."),
-            _removed("1", _HOUR - 500, "worker lost"),  # the application ends
+            removed("3", loss + 20_000 + _HOUR // 4, "Executor killed by driver."),
+            removed("1", _HOUR - 500, "worker lost"),  # the application ends
             {"Event": "SparkListenerApplicationEnd", "Timestamp": _HOUR},
         ]
     )
@@ -124,7 +116,7 @@ def test_ends_that_spark_does_not_count_as_failures_are_none() -> None:
 
 def test_an_executor_that_never_came_up_is_not_lost() -> None:
     end = {"Event": "SparkListenerApplicationEnd", "Timestamp": _HOUR}
-    crashes = [_removed(str(n), n * 1_000, "Command exited with code 1") for n in range(1, 9)]
+    crashes = [removed(str(n), n * 1_000, "Command exited with code 1") for n in range(1, 9)]
     log = _read_log([executor("1", 4), *crashes[1:], end])
     assert logged_faults(log, log.tasks()).num_lost_executors == 0
 

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from parcae.base.errors import ConfigError, FormatError, WorkloadError
-from parcae.rigid.config import PackingConfig
 from parcae.rigid.job_sets import read_packing_sets
-from tests.conftest import shared_data
 
 _PARAMS = {"job_slots": 5, "backlog_size": 0, "time_horizon": 20, "capacity": 10}
 
@@ -29,19 +27,6 @@ def _write(tmp_path: Path, *sets: object, **more: object) -> Path:
     path = tmp_path / "sets.json"
     path.write_text(json.dumps({"sequences": list(sets), **more}))
     return path
-
-
-def test_the_sequences_of_the_conformance_file_are_read_as_they_are() -> None:
-    path = shared_data("conformance/deeprm.json")
-    sets = read_packing_sets(path)
-    assert [len(one.jobs) for one in sets] == [1, 4, 8, 19, 23, 17, 49]
-    single = sets[0]
-    assert single.name == "single job"
-    assert single.config == PackingConfig(num_slots=10, backlog_size=60, horizon=20, window=10)
-    assert (single.jobs.arrival.tolist(), single.jobs.duration.tolist()) == ([1], [3])
-    assert single.jobs.demand.tolist() == [[5, 1]]
-    assert single.jobs.capacity.tolist() == [10, 10]
-    assert single.expected["sjf"]["finish"] == [4]
 
 
 def test_one_sequence_is_chosen_by_name_or_position(tmp_path: Path) -> None:
@@ -77,8 +62,8 @@ def test_a_name_that_two_sequences_have_needs_a_position(tmp_path: Path) -> None
 
 
 def test_any_number_of_resources_and_a_capacity_for_each(tmp_path: Path) -> None:
-    params = {**_PARAMS, "capacity": [4, 8, 1]}
-    (one,) = read_packing_sets(_write(tmp_path, _set(params=params, jobs=[[0, 1, 4, 8, 1]])))
+    given = _set(params={**_PARAMS, "capacity": [4, 8, 1]}, jobs=[[0, 1, 4, 8, 1]], seed=4)
+    (one,) = read_packing_sets(_write(tmp_path, given, description="other keys are let be"))
     assert (one.jobs.demand.tolist(), one.jobs.capacity.tolist()) == ([[4, 8, 1]], [4, 8, 1])
     assert dict(one.expected) == {}
 
@@ -93,8 +78,6 @@ def _without(key: str) -> dict[str, Any]:
         (_without("jobs"), r"1\.jobs is missing"),
         ({**_without("arrival_window"), "arival_window": 3}, r"arrival_window is missing"),
         (_set(params={**_PARAMS, "job_slot": 4}), r"params\.job_slot is 4: Extra inputs"),
-        (_set(params={"job_slots": 4, "capacity": 10}), r"params\.backlog_size is missing"),
-        (_set(params=[5, 60]), r"params is \[5, 60\]"),
         (_set(params={**_PARAMS, "time_horizon": "20"}), r'time_horizon is "20": .* a number'),
         (_set(params={**_PARAMS, "capacity": [1, 2, 3]}), r"3 resources, but the jobs have 2"),
         (_set(params={**_PARAMS, "capacity": []}), r"capacity is \[\]"),
@@ -103,7 +86,6 @@ def _without(key: str) -> dict[str, Any]:
         (_set(jobs=[[1, 3, 5, float("nan")]]), r"jobs\.0\.3 is NaN"),
         (_set(jobs=[[-1, 3, 5, 1]]), r"jobs\.0\.0 is -1"),
         (_set(jobs=[[1, 3, 10**30, 1]]), r"jobs\.0\.2 is 10+"),
-        ("a", r"sequences\.1 is \"a\""),
     ],
 )
 def test_files_of_another_layout_are_refused_with_the_place(
@@ -120,7 +102,6 @@ def test_files_of_another_layout_are_refused_with_the_place(
         ([0, 3, 5, 1], "arrives at 0, before the job listed above it: sort"),
         ([50, 3, 5, 1], "arrival_window has no room for 50: give at most 49"),
         ([1, 21, 5, 1], "time_horizon has no room for 21: give at most 20"),
-        ([1, 0, 5, 1], "has duration 0"),
     ],
 )
 def test_jobs_that_the_world_has_no_room_for_are_refused(
@@ -135,7 +116,6 @@ def test_jobs_that_the_world_has_no_room_for_are_refused(
     [
         (b'{"sequences": [\n{"name"', r"sets\.json:2: not JSON"),
         (b"\xff\xfe\x00", "not text"),
-        (b"[]", r"the file is \[\]"),
         (b'{"sequences": []}', r"sequences is \[\]"),
         (b'{"sequence": []}', "sequences is missing"),
     ],

@@ -215,17 +215,6 @@ def test_the_importer_keeps_medians_and_spread_without_the_first_run(tmp_path: P
     assert any("sigma of log work: median 0.69, p95 0.69" in note for note in report.notes)
 
 
-def test_first_runs_are_kept_where_asked_for(tmp_path: Path) -> None:
-    workload, report = _read(
-        tmp_path, _log([(800, 800), (100, 100), (200, 200)]), keep_first_runs=True
-    )
-    (job,) = workload.jobs
-    assert job.num_runs == 3
-    assert job.work_sigma == pytest.approx(math.sqrt((LOG_2**2 + math.log(4) ** 2) / 2))
-    assert workload.provenance["first_runs_left_out"] == "0"
-    assert not any("first run" in note for note in report.notes)
-
-
 def test_a_single_run_is_kept_and_two_leave_one_without_spread(tmp_path: Path) -> None:
     (once,) = _read(tmp_path, _log([(800, 800)]))[0].jobs
     assert (once.num_runs, once.work_sigma, once.stages[0].mean_task_ms) == (1, 0.0, 800.0)
@@ -291,17 +280,6 @@ def test_input_bytes_are_the_mean_of_what_runs_read_from_files_and_shuffles(tmp_
     (job,) = _read(tmp_path, to_bytes(events))[0].jobs
     assert job.stages[0].input_bytes == (123 + 207) / 2
     assert _read(tmp_path, _log([(10, 10)]))[0].jobs[0].stages[0].input_bytes == 0.0
-
-
-def test_the_bundled_log_has_two_warm_runs_of_each_query() -> None:
-    workload, _ = read_spark_event_logs([EXAMPLE])
-    jobs = {job.name: job for job in workload.jobs}
-    assert {job.num_runs for job in workload.jobs} == {2}
-    assert jobs["daily-revenue"].work_sigma == pytest.approx(0.357, abs=5e-4)
-    sigmas = [round(stage.duration_sigma, 3) for stage in jobs["returning-buyers"].stages]
-    assert sigmas == [0.447, 0.033, 0.093, 0.003]
-    assert round(jobs["often-together"].stages[1].input_bytes) == 20_012_708
-    assert {job.pool for job in workload.jobs} == {""}
 
 
 def _spread_job(**changes: Any) -> JobSpec:

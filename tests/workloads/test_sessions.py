@@ -22,7 +22,7 @@ from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.sessions import number_sessions, sessions_at_once
 from parcae.workloads.workload import SESSIONS, ArrivalProcess, JobSequence, Workload
 from tests.conftest import job
-from tests.workloads.spark_log_builder import executor, stage_info, to_bytes, whole_job
+from tests.workloads.spark_log_builder import executor, log_file, stage_info, whole_job
 
 _HOUR_MS = 3_600_000
 
@@ -99,10 +99,7 @@ def _log(path: Path, *begins: int) -> Path:
     for number, begin in enumerate(begins):
         ran = (stage_info(number, 1), begin, begin + 100)
         events += whole_job(number, begin, ran, spark_job_description="q")
-    path.write_bytes(
-        to_bytes([{**e, "Completion Time": 0} if "Job Result" in e else e for e in events])
-    )
-    return path
+    return log_file(path, *events)
 
 
 def test_a_session_of_a_log_is_replayed_with_its_pauses(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,
+    settings,
     small_log,
     sql_end,
     sql_start,
@@ -55,17 +56,11 @@ def _runs(*infos: dict[str, Any], gap: int = 100, **properties: str) -> list[dic
     return events
 
 
-def test_the_bundled_log_has_six_queries_that_ran_three_times() -> None:
+def test_the_bundled_log_has_six_queries_with_broadcast_subquery_and_sampling_edges() -> None:
     workload, report = read_spark_event_logs([EXAMPLE], name="shop")
     assert [job.name for job in workload.jobs if job.name in QUERIES] == QUERIES
-    assert workload.weights == (3.0,) * 7
-    assert workload.name == "shop"
-    assert report.num_bad_rows == 0
-    assert report.num_jobs == 7
-
-
-def test_the_bundled_log_shows_broadcast_subquery_and_sampling_edges() -> None:
-    workload, _ = read_spark_event_logs([EXAMPLE])
+    assert (workload.name, workload.weights) == ("shop", (3.0,) * 7)
+    assert (report.num_bad_rows, report.num_jobs) == (0, 7)
     jobs = {job.name: job for job in workload.jobs}
     parents = {name: [stage.parents for stage in job.stages] for name, job in jobs.items()}
     # The broadcast side is read by the scan of orders.
@@ -74,14 +69,9 @@ def test_the_bundled_log_shows_broadcast_subquery_and_sampling_edges() -> None:
     assert parents["dear-products"] == [(), (0,), (1,), (2,), (2, 3), (4,)]
     assert parents["returning-buyers"] == [(), (), (0, 1), (2,)]
     assert all(sum(not children for children in job.children) == 1 for job in jobs.values())
-
-
-def test_the_bundled_log_pools_the_first_waves_of_its_later_two_runs_on_two_executors() -> None:
-    workload, _ = read_spark_event_logs([EXAMPLE])
-    scan = next(job for job in workload.jobs if job.name == "daily-revenue").stages[1]
-    assert scan.name == "Scan parquet > Filter"
-    assert scan.durations.levels == (2,)
-    assert scan.num_tasks == 8
+    # First waves of the later two runs are pooled, on two executors.
+    scan = jobs["daily-revenue"].stages[1]
+    assert (scan.name, scan.durations.levels, scan.num_tasks) == ("Scan parquet > Filter", (2,), 8)
     assert (scan.durations.first[0].size, scan.durations.rest[0].size) == (4, 12)
 
 
@@ -177,26 +167,6 @@ def test_the_batches_of_a_dstream_are_one_job(tmp_path: Path) -> None:
     assert workload.weights == (2.0,)
 
 
-@pytest.mark.parametrize(("tasks", "num_jobs"), [(12, 1), (40, 2)])
-def test_task_counts_that_are_alike_merge_and_others_do_not(
-    tmp_path: Path, tasks: int, num_jobs: int
-) -> None:
-    infos = (stage_info(0, 10), stage_info(1, tasks))
-    log = to_bytes(_runs(*infos, gap=999, spark_jobGroup_id="etl"))
-    assert len(_read(tmp_path, log).jobs) == num_jobs
-
-
-def test_a_key_names_jobs_and_leaves_out_the_others(tmp_path: Path) -> None:
-    events = [executor()]
-    for job, properties in enumerate(({"my_job": "nightly"}, {"spark_jobGroup_id": "other"})):
-        begin = 100 * job
-        events += whole_job(job, begin, (stage_info(job, 2), begin, begin + 80), **properties)
-    (tmp_path / "log").write_bytes(to_bytes(events))
-    workload, report = read_spark_event_logs([tmp_path / "log"], key="my.job")
-    assert [job.name for job in workload.jobs] == ["nightly"]
-    assert "Left out 1 job that did not carry the property 'my.job'." in report.notes
-
-
 @pytest.mark.parametrize("key", ["spark.jobGroup.id", "spark.job.description"])
 def test_a_key_is_not_what_spark_names_the_broadcast_of_a_query(tmp_path: Path, key: str) -> None:
     """Spark 3.3 and 3.4 give such a job a group and a description of its own."""
@@ -211,9 +181,7 @@ def test_a_key_is_not_what_spark_names_the_broadcast_of_a_query(tmp_path: Path, 
 
 
 def test_a_setting_of_the_application_can_be_the_key(tmp_path: Path) -> None:
-    settings = {"spark.app.name": "nightly"}
-    environment = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": settings}
-    data = to_bytes([environment, *_runs(stage_info(0, 2))])
+    data = to_bytes([settings({"spark.app.name": "nightly"}), *_runs(stage_info(0, 2))])
     assert _read(tmp_path, data, key="spark.app.name").jobs[0].name == "nightly"
 
 
@@ -230,13 +198,9 @@ def test_a_log_without_a_completed_job_is_refused_with_the_reasons(tmp_path: Pat
         _read(tmp_path, data)
     with pytest.raises(FormatError, match="the log contains no job at all"):
         _read(tmp_path, to_bytes([executor()]))
-
-
-def test_an_execution_that_did_not_end_is_left_out(tmp_path: Path) -> None:
     query = _runs(stage_info(0, 1), spark_sql_execution_id="0")
-    data = to_bytes([sql_start(0, 0), *query])
     with pytest.raises(FormatError, match="1 job had not ended when the log did"):
-        _read(tmp_path, data)
+        _read(tmp_path, to_bytes([sql_start(0, 0), *query]))
 
 
 def test_progress_ends_at_the_size_of_the_files() -> None:

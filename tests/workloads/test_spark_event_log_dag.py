@@ -1,5 +1,7 @@
 """From events to a DAG: skipped stages, broadcasts, sampling jobs, attempts, slots and waves."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -8,18 +10,24 @@ import pytest
 
 from parcae.workloads.durations import Wave
 from parcae.workloads.spark_log.application import ApplicationLog, TaskColumns
-from parcae.workloads.spark_log.dag import JobRun, job_runs
-from parcae.workloads.spark_log.durations import level_bucket, place_tasks
-from parcae.workloads.spark_log.events import Outcome, parse_event
+from parcae.workloads.spark_log.dag import JobRun, StageRun, job_runs
+from parcae.workloads.spark_log.durations import (
+    StageSamples,
+    level_bucket,
+    place_tasks,
+    stage_samples,
+)
+from parcae.workloads.spark_log.events import Outcome, StageCompleted, StageInfo, parse_event
 from parcae.workloads.spark_log.losses import CheckedLog, LeftOut
 from parcae.workloads.spark_log.naming import Choice
-from parcae.workloads.spark_log.profile import filled
+from parcae.workloads.spark_log.profile import filled, merge_runs
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,
     job_start,
     plan_node,
     ran,
+    settings,
     sql_end,
     sql_start,
     stage_completed,
@@ -134,11 +142,10 @@ def test_runs_are_in_order_of_submission_with_their_first_pool() -> None:
 
 def test_a_pool_in_the_settings_is_that_of_jobs_of_sql_only() -> None:
     pool = {"spark.scheduler.pool": "p"}
-    settings = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": pool}
     outside = whole_job(0, 0, (stage_info(0, 1), 0, 10))
     # Spark copies the settings into the properties of these jobs.
     in_sql = whole_job(1, 20, (stage_info(1, 1), 20, 30), **IN_SQL, spark_scheduler_pool="p")
-    events = [settings, executor(), *outside, *_query(*in_sql, time=20)]
+    events = [settings(pool), executor(), *outside, *_query(*in_sql, time=20)]
     runs = _runs(events)
     assert [(run.submission_ms, run.pool) for run in runs] == [(0, ""), (20, "p")]
 
@@ -401,18 +408,17 @@ def test_a_spark_job_that_was_cancelled_inside_a_successful_query_does_not_fail_
     assert len(_only_run(_query(*good, *lost)).stages) == 1
 
 
-def _columns(rows: list[tuple[int, int, int]]) -> TaskColumns:
-    """Tasks (stage, launch, finish) on one executor."""
-    stage, launch, finish = np.array(rows, dtype=np.int64).T
+def _columns(*rows: tuple[int, int, int, int]) -> TaskColumns:
+    """Successful attempts on one executor: (stage, task, launch, finish)."""
+    stage, task, launch, finish = np.array(rows, np.int64).T
     zeros = np.zeros(len(rows), np.int64)
     outcome = zeros + Outcome.SUCCESS
-    tasks = np.arange(len(rows))
-    busy_ms = finish - launch
-    return TaskColumns(stage, tasks, launch, finish, zeros, outcome, zeros, busy_ms, zeros)
+    return TaskColumns(stage, task, launch, finish, zeros, outcome, zeros, finish - launch, zeros)
 
 
 def test_waves_are_fresh_then_first_then_rest_on_each_slot() -> None:
-    tasks = _columns([(0, 0, 10), (0, 0, 12), (0, 10, 20), (0, 12, 22), (1, 30, 40), (1, 30, 41)])
+    rows = [(0, 0, 0, 10), (0, 1, 0, 12), (0, 2, 10, 20), (0, 3, 12, 22)]
+    tasks = _columns(*rows, (1, 0, 30, 40), (1, 1, 30, 41))
     placed = place_tasks(tasks, [2])
     waves = (Wave.FRESH, Wave.FRESH, Wave.REST, Wave.REST, Wave.FIRST, Wave.FIRST)
     assert placed.wave.tolist() == list(waves)
@@ -420,13 +426,14 @@ def test_waves_are_fresh_then_first_then_rest_on_each_slot() -> None:
 
 
 def test_a_task_launched_before_the_last_one_ended_stays_within_the_cores() -> None:
-    placed = place_tasks(_columns([(0, 0, 100), (0, 99, 200), (0, 199, 300)]), [1])
+    placed = place_tasks(_columns((0, 0, 0, 100), (0, 1, 99, 200), (0, 2, 199, 300)), [1])
     assert placed.slot.tolist() == [0, 0, 0]
     assert placed.wave.tolist() == [Wave.FRESH, Wave.REST, Wave.REST]
 
 
 def test_unknown_cores_are_inferred_from_tasks_that_truly_overlap() -> None:
-    placed = place_tasks(_columns([(0, 0, 100), (0, 0, 100), (0, 99, 200), (0, 99, 200)]), [0])
+    rows = [(0, 0, 0, 100), (0, 1, 0, 100), (0, 2, 99, 200), (0, 3, 99, 200)]
+    placed = place_tasks(_columns(*rows), [0])
     assert sorted(placed.slot.tolist()) == [0, 0, 1, 1]
 
 
@@ -445,6 +452,77 @@ def test_a_profile_without_cores_of_its_tasks_has_those_of_the_application() -> 
         "Resource Profile Id": 1,
         "Task Resource Requests": {"gpu": {"Resource Name": "gpu", "Amount": 1.0}},
     }
-    settings = {"spark.task.cpus": "2"}
-    environment = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": settings}
-    assert _log([environment, profile, added]).slots_of("1") == 2
+    assert _log([settings({"spark.task.cpus": "2"}), profile, added]).slots_of("1") == 2
+
+
+def test_a_task_takes_the_slot_that_became_free_last() -> None:
+    placed = place_tasks(_columns((0, 0, 0, 10), (0, 1, 0, 20), (1, 0, 30, 40)), [2])
+    assert placed.slot.tolist() == [0, 1, 1]
+
+
+def test_of_two_attempts_that_succeed_the_first_to_finish_counts() -> None:
+    placed = place_tasks(_columns((0, 0, 0, 100), (0, 0, 50, 80)), [2])
+    samples = stage_samples(placed, {0: np.arange(2)}, 0)
+    assert samples is not None
+    assert np.concatenate(samples.by_wave).tolist() == [30]
+
+
+def test_a_stage_ends_with_the_last_of_its_attempts_in_whichever_order_they_are_logged() -> None:
+    log = ApplicationLog("a log")
+    for attempt, start_ms, end_ms in ((1, 50, 90), (0, 10, 40)):
+        info = StageInfo(3, attempt, "collect", 1, (), 0, ())
+        log.add(StageCompleted(info, start_ms, end_ms, attempt == 1, frozenset()))
+    record = log.stages[3]
+    assert (record.submission_ms, record.completion_ms, record.is_success) == (10, 90, True)
+
+
+def _stage(kind: str, num_tasks: int, *parents: int) -> StageRun:
+    samples = tuple(
+        np.array(values, np.int64) for values in ([], [num_tasks], [num_tasks] * (num_tasks - 1))
+    )
+    return StageRun(
+        kind, kind, num_tasks, frozenset(parents), frozenset(), StageSamples(2, samples)
+    )
+
+
+def test_similar_stages_are_distinguished_by_the_task_counts_around_them() -> None:
+    """A scan of 2 tasks is joined with one of 6 and one of 28; the order of the joins differs."""
+    scans = [_stage("scan", tasks) for tasks in (2, 28, 6)]
+    small = _stage("join", 64, 0, 2)
+    large = _stage("join", 64, 0, 1)
+    one = JobRun("q20", 0, [*scans, small, large, _stage("join", 64, 3, 4)])
+    other = JobRun("q20", 100, [*scans, large, small, _stage("join", 64, 3, 4)])
+    (profile,) = merge_runs([one, other], keep_first_runs=True)
+    assert profile.num_runs == 2
+    assert [stage.parents for stage in profile.job.stages[3:]] == [(0, 2), (0, 1), (3, 4)]
+    assert profile.job.stages[1].durations.first[0].tolist() == [28, 28]
+
+
+def test_jobs_do_not_depend_on_the_order_of_the_logs() -> None:
+    """60 tasks are close to 40 and to 90, which are not close to each other."""
+    runs = [JobRun("q", 100 * tasks, [_stage("scan", tasks)]) for tasks in (40, 60, 90)]
+    for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
+        profiles = merge_runs([runs[row] for row in order], keep_first_runs=True)
+        assert [profile.num_runs for profile in profiles] == [2, 1]
+        assert [profile.job.num_tasks for profile in profiles] == [40, 90]
+
+
+def test_equal_chains_do_not_cross_where_their_counts_change() -> None:
+    """Two scans, each with an aggregate behind it: which aggregate is smaller changes."""
+    runs = []
+    for number, (few, many) in enumerate([(3, 2), (3, 2), (2, 3), (3, 3)]):
+        chains = [
+            *(_stage("scan", tasks) for tasks in (10, 100)),
+            _stage("aggregate", few, 0),
+            _stage("aggregate", many, 1),
+        ]
+        runs.append(JobRun("q", 100 * number, [*chains, _stage("join", 1, 2, 3)]))
+    (profile,) = merge_runs(runs, keep_first_runs=True)
+    assert profile.num_runs == 4
+
+
+def test_a_schema_reading_stage_leaves_the_executor_fresh_for_the_job_that_is_looked_for() -> None:
+    tasks = _columns((0, 0, 0, 9), (1, 1, 10, 19), (1, 2, 20, 29), (2, 3, 30, 39))
+    of_query = place_tasks(tasks, [1], ignored_stages={0}).wave.tolist()[1:]
+    assert of_query == [Wave.FRESH, Wave.REST, Wave.FIRST]
+    assert place_tasks(tasks, [1]).wave.tolist() == [Wave.FRESH, Wave.FIRST, Wave.REST, Wave.FIRST]

@@ -20,7 +20,7 @@ from parcae.base.lz import DamagedBlock, lzf_block, snappy_block
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.files import find_logs, read_lines
 from parcae.workloads.spark_log.run import read_spark_run
-from tests.conftest import shared_case, shared_data
+from tests.conftest import shared_data
 from tests.workloads.spark_log_builder import (
     application_start,
     executor,
@@ -132,18 +132,6 @@ def test_a_compressed_copy_is_the_most_complete_although_it_is_smaller(
     # The name says that an application was running.
     (tmp_path / "0.inprogress").write_bytes(data + data.splitlines()[-1])
     assert _weights(tmp_path) == (30.0,)
-
-
-def test_a_rolling_log_is_a_copy_of_its_zip_download(tmp_path: Path) -> None:
-    log = _rolling(tmp_path, small_log(runs=2, start=application_start("app-1")))
-    with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
-        for path in log.iterdir():
-            archive.write(path, f"{log.name}/{path.name}")
-    workload, report = read_spark_event_logs([tmp_path])
-    assert workload.weights == (2.0,)
-    assert f"Left out {log}: the same application as {tmp_path}/download.zip!{log.name}." in (
-        report.notes
-    )
 
 
 def test_the_copy_of_a_rolling_log_with_the_most_parts_is_read(tmp_path: Path) -> None:
@@ -409,17 +397,8 @@ def test_foreign_files_are_refused_with_a_remedy(tmp_path: Path) -> None:
         find_logs([tmp_path / "log.csv"])
     with pytest.raises(FormatError, match="no such file"):
         find_logs([tmp_path / "absent"])
-    for stub in (
-        b"",
-        b"\n",
-        b"{",
-        b"\x28\xb5\x2f\xfd",
-        b"LZ4Block",
-        b"\x1f\x8b",
-        b"PK\x03\x04",
-        b"BZh9",
-        b"ZV",
-    ):
+    signatures = (b"\x28\xb5\x2f\xfd", b"LZ4Block", b"\x1f\x8b", b"PK\x03\x04", b"BZh9", b"ZV")
+    for stub in (b"", b"\n", b"{", *signatures):
         (tmp_path / "stub").write_bytes(stub)
         with pytest.raises(FormatError, match="stub"):
             read_spark_event_logs([tmp_path / "stub"])
@@ -465,19 +444,3 @@ def test_logs_that_spark_compressed_are_whole(name: str) -> None:
     assert len(lines) > 100
     assert all(json.loads(line)["Event"] for line in lines)
     assert b"SparkListenerApplicationEnd" in lines[-1]
-
-
-def test_hours_and_skipped_numbers_of_real_platforms() -> None:
-    path = shared_case("01-hourly-folder")
-    workload, report = read_spark_event_logs([path], recorded=True)
-    assert (len(workload.jobs), workload.num_stages, workload.num_tasks) == (4, 4, 14)
-    assert sum(job.work_ms for job in workload.jobs) == 12_000
-    assert (report.num_files, workload.provenance["spark_versions"]) == (3, "3.4.1")
-    assert workload.faults is not None
-    assert workload.faults.executor_cores == 2
-    path = shared_case("07-part-number-skipped")
-    workload, report = read_spark_event_logs([path], recorded=True)
-    assert (len(workload.jobs), workload.num_tasks) == (4, 16)
-    assert "lacks parts [2]" in " ".join(report.notes)
-    logged = read_spark_event_logs([shared_data("real-logs/rapids/db_sim_eventlog")])[0]
-    assert (len(logged.jobs), logged.num_tasks) == (1, 2_801)

@@ -25,7 +25,9 @@ from tests.conftest import shared_case
 from tests.workloads.spark_log_builder import (
     application_start,
     executor,
+    job_end,
     job_start,
+    log_file,
     sql_end,
     sql_start,
     stage_completed,
@@ -54,18 +56,7 @@ def _work_s(workload: Workload) -> float:
 
 
 def _written(tmp_path: Path, events: list[Event]) -> Path:
-    path = tmp_path / "log"
-    path.write_bytes(to_bytes([application_start("app-1"), executor(), *events]))
-    return path
-
-
-def _ended(job: int, end_ms: int, result: str = "JobSucceeded") -> Event:
-    return {
-        "Event": "SparkListenerJobEnd",
-        "Job ID": job,
-        "Completion Time": end_ms,
-        "Job Result": {"Result": result},
-    }
+    return log_file(tmp_path / "log", application_start("app-1"), executor(), *events)
 
 
 def _job(job: int, begin_ms: int, *infos: Event, end_ms: int = 0) -> list[Event]:
@@ -76,7 +67,7 @@ def _job(job: int, begin_ms: int, *infos: Event, end_ms: int = 0) -> list[Event]
         for row, info in enumerate(stages)
     ]
     *events, _ = whole_job(job, begin_ms, *ran, spark_jobGroup_id=f"j{job}")
-    return [*events, _ended(job, end_ms or begin_ms + 1_000 * len(stages))]
+    return [*events, job_end(job, end_ms=end_ms or begin_ms + 1_000 * len(stages))]
 
 
 def test_a_query_that_began_before_its_log_is_left_out() -> None:
@@ -167,7 +158,7 @@ def test_jobs_that_were_not_asked_for_are_no_work_that_is_missing(tmp_path: Path
     assert any("did not carry the property 'etl.name'" in note for note in report.notes)
     # Of those that were asked for, one failed.
     jobs[1][0]["Properties"]["etl.name"] = "nightly"
-    jobs[1][-1] = _ended(1, 11_000, "JobFailed")
+    jobs[1][-1] = job_end(1, "JobFailed", 11_000)
     path = _written(tmp_path, [event for job in jobs for event in job])
     workload, _ = read_spark_event_logs([path], recorded=True, key="etl.name")
     assert workload.work_factor == 2
@@ -222,18 +213,6 @@ def test_a_stage_without_any_end_is_as_in_the_nearest_run_of_its_job(tmp_path: P
     alone, notes = _import(_written(tmp_path, [*run(1, 0, is_lost=True), *_job(4, 20_000)]))
     assert [job.name for job in alone.jobs] == ["j4"]
     assert "had a stage without a successful task in the log: etl." in notes
-
-
-def test_one_bad_log_of_a_folder_is_left_out_by_name() -> None:
-    folder = shared_case("06-one-torn-log-in-a-folder")
-    workload, notes = _import(folder)
-    assert [job.name for job in workload.jobs] == ["x"]
-    assert "eventlog_v2_app-b/events_1_app-b is cut off" in notes
-    compared, notes = _compared(folder)
-    assert compared.num_jobs == 1
-    assert "eventlog_v2_app-b/events_1_app-b is cut off" in notes
-    with pytest.raises(FormatError, match="events_1_app-b is cut off"):
-        _import(folder / "eventlog_v2_app-b")
 
 
 def test_a_log_of_bad_lines_is_left_out_and_the_others_have_none(tmp_path: Path) -> None:
@@ -292,7 +271,7 @@ def _tasks_before_their_job(begin_ms: int) -> list[Event]:
     early = task_end(1, 0, begin_ms - HOUR_MS, begin_ms - HOUR_MS + 1_000)
     start = job_start(1, begin_ms, [info], spark_jobGroup_id="j1")
     end = stage_completed(info, begin_ms, begin_ms + 1_000)
-    return [*_job(0, begin_ms), start, early, end, _ended(1, begin_ms + 1_000)]
+    return [*_job(0, begin_ms), start, early, end, job_end(1, end_ms=begin_ms + 1_000)]
 
 
 def _unknown_parent(begin_ms: int) -> list[Event]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,32 @@ from parcae.base.loader import chunks
 from parcae.evaluation.compare_logs import compare_runs
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.import_report import counted
-from parcae.workloads.spark_log.application import SqlRecord
+from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.events import JobStart
-from parcae.workloads.spark_log.naming import JobGroup, job_name
-from parcae.workloads.spark_log.plan import NAME_PROPERTY, plan_names, read_plan, shape_name
+from parcae.workloads.spark_log.naming import (
+    JobGroup,
+    completion_ms,
+    job_groups,
+    job_name,
+    submission_ms,
+)
+from parcae.workloads.spark_log.plan import (
+    NAME_PROPERTY,
+    SqlPlan,
+    plan_name,
+    plan_names,
+    read_plan,
+    shape_name,
+)
 from parcae.workloads.spark_log.run import read_spark_run
 from parcae.workloads.workload import Workload, rows_by_name
+from tests.conftest import REPOSITORY, shared_case
 from tests.conftest import job as made
-from tests.conftest import shared_case
 from tests.workloads.spark_log_builder import (
     application_start,
     executor,
+    log_file,
     sql_end,
     sql_start,
     stage_info,
@@ -80,26 +96,6 @@ def test_the_plugins_setting_is_not_a_name_and_other_settings_are() -> None:
     assert job_name(JobGroup([named]), settings, NAME_PROPERTY) == "report"
 
 
-def test_listings_of_files_are_one_recurring_job() -> None:
-    workload, _ = read_spark_event_logs([shared_case("09-names-with-counters")])
-    assert [(job.name, job.num_runs) for job in workload.jobs] == [
-        ("Listing leaf files and directories", 2)
-    ]
-    assert workload.weights == (3.0,)
-
-
-def test_names_on_yarn_are_the_same_in_every_run_and_mode() -> None:
-    names = {
-        mode: [job.name for job in read_spark_event_logs([shared_case(f"13-yarn/{mode}")])[0].jobs]
-        for mode in ("client", "cluster")
-    }
-    assert names["client"] == names["cluster"] == ["sum at app.py:15", "long", "short"]
-    both = [shared_case(f"13-yarn/sql-{run}") for run in (1, 2)]
-    workload, _ = read_spark_event_logs(both)
-    assert [job.name for job in workload.jobs] == ["collect at sql.py:3"]
-    assert workload.weights == (2.0,)
-
-
 def _changed(log: Path, folder: Path, old: str, new: str) -> Path:
     """A copy of a rolling log as one plain file, with another text in it."""
     text = b"".join(chunks(next(log.glob("*/events_1_*")))).decode()
@@ -107,16 +103,6 @@ def _changed(log: Path, folder: Path, old: str, new: str) -> Path:
     path = folder / new.replace("/", "-")
     path.write_text(text.replace(old, new))
     return path
-
-
-@pytest.mark.parametrize(
-    ("new", "name"), [("sql.py:4", "collect at sql.py:4"), ("qql.py:3", "collect at qql.py:3")]
-)
-def test_another_line_or_file_is_another_job(tmp_path: Path, new: str, name: str) -> None:
-    logs = [shared_case("13-yarn/sql-1"), shared_case("13-yarn/sql-2")]
-    logs[1] = _changed(logs[1], tmp_path, "sql.py:3", new)
-    workload, _ = read_spark_event_logs(logs)
-    assert sorted(job.name for job in workload.jobs) == sorted(["collect at sql.py:3", name])
 
 
 def test_people_and_queues_are_read_chosen_and_reported(tmp_path: Path) -> None:
@@ -194,15 +180,6 @@ def test_an_executor_in_the_place_of_a_killed_one_brings_no_further_slots() -> N
     assert run.num_cores == 6  # rows of the picture: each executor has its own
     assert compare_runs(run, run).summaries[0].num_cores == 4
     assert any("2 lost with their executor" in note for note in report.notes)
-
-
-def test_a_job_of_an_application_master_that_was_killed_is_left_out() -> None:
-    workload, report = read_spark_event_logs([shared_case("13-yarn/two-attempts")], recorded=True)
-    assert [job.name for job in workload.jobs] == ["sum at app.py:15", "long", "short"]
-    assert any(
-        "1 job that had not ended when the log did: sum at app.py:15 (attempt 1 of" in note
-        for note in report.notes
-    )
 
 
 _FROM_FILES = """== Physical Plan ==
@@ -306,3 +283,153 @@ def test_a_live_query_is_found_by_its_shape_without_the_label() -> None:
     assert rows[shape] == (0, 1)
     named = Workload("w", (*jobs, made(shape, (1, 5, ()))))
     assert rows_by_name(named)[shape] == (2,)
+
+
+def _job(job_id: int, submission_ms: int = 0, **properties: str) -> JobStart:
+    named = {f"spark.sql.execution.{name}": value for name, value in properties.items()}
+    return JobStart(job_id, submission_ms, named, ())
+
+
+def _execution(
+    execution_id: int,
+    root_id: int,
+    is_success: bool | None = None,
+    time_ms: int = 0,
+    end_ms: int = -1,
+    is_ended: bool = True,
+) -> SqlRecord:
+    plan = SqlPlan()
+    return SqlRecord(execution_id, root_id, "", time_ms, plan, None, is_ended, is_success, end_ms)
+
+
+@pytest.mark.parametrize(
+    ("of_jobs", "of_executions", "is_successful"),
+    [
+        ((True, True), (), True),
+        ((True, False), (), False),
+        ((False, True), (True, True), True),
+        ((True, True), (True, False), False),
+        # The log lacks a result of the executions: the Spark jobs decide.
+        ((True, True), (False, None), True),
+        ((True, False), (True, None), False),
+    ],
+)
+def test_every_part_must_succeed_and_executions_with_results_decide(
+    of_jobs: tuple[bool, ...], of_executions: tuple[bool | None, ...], is_successful: bool
+) -> None:
+    log = ApplicationLog("log", job_results=dict(enumerate(of_jobs)))
+    executions = [_execution(number, 0, result) for number, result in enumerate(of_executions)]
+    assert JobGroup([_job(0), _job(1)], executions).is_successful(log) is is_successful
+
+
+def test_a_group_has_ended_with_its_last_job_and_execution() -> None:
+    jobs = [_job(0), _job(1)]
+    both = ApplicationLog("log", job_results={0: True, 1: False})
+    executions = [_execution(0, 0), _execution(1, 0, is_ended=False)]
+    assert JobGroup(jobs, executions[:1]).is_ended(both)
+    assert not JobGroup(jobs, executions).is_ended(both)
+    assert not JobGroup(jobs, executions[:1]).is_ended(ApplicationLog("log", job_results={0: True}))
+
+
+def test_subqueries_belong_to_the_group_of_their_root() -> None:
+    executions = (_execution(4, 4), _execution(5, 4), _execution(6, 9))
+    log = ApplicationLog(
+        "log",
+        jobs={
+            3: _job(3, id="5"),
+            0: _job(0),
+            1: _job(1, **{"root.id": "4", "id": "5"}),
+            2: _job(2, id="6"),
+            7: _job(7),
+        },
+        sql={one.execution_id: one for one in executions},
+    )
+    groups = [
+        ([job.job_id for job in group.jobs], [one.execution_id for one in group.executions])
+        for group in job_groups(log)
+    ]
+    # The root of execution 6 is not in the log: it is a group by itself.
+    assert groups == [([0], []), ([7], []), ([1, 3], [4, 5]), ([2], [6])]
+
+
+def test_a_group_takes_from_its_first_submission_to_its_last_end() -> None:
+    log = ApplicationLog("log", job_end_ms={0: 50, 1: 70})
+    jobs = [_job(0, 20), _job(1, 10)]
+    group = JobGroup(jobs, [_execution(0, 0, time_ms=5, end_ms=60)])
+    assert (submission_ms(group, ()), completion_ms(group, log, ())) == (5, 70)
+    # -1 stands for a time that the log does not contain.
+    unknown = JobGroup([_job(0, -1), _job(2, 10)], [])
+    assert (submission_ms(unknown, ()), completion_ms(unknown, log, ())) == (10, 50)
+    assert submission_ms(JobGroup([_job(0, -1)]), ()) is None
+    assert completion_ms(JobGroup([_job(2)]), log, ()) is None
+
+
+_PLANS = json.loads(
+    (REPOSITORY / "spark-plugin" / "src" / "test" / "resources" / "plans.json").read_text()
+)["plans"]
+#: Queries whose text in the second run is that of the first: they have no literal that differs.
+_WITHOUT_LITERALS = {"generate", "group", "insert", "local", "rdd-udf", "sortmerge"}
+
+
+def test_the_fixture_holds() -> None:
+    for plan in _PLANS:
+        assert plan_name(plan["description"]) == plan["plan"]
+        assert shape_name(plan["description"]) == plan["shape"]
+
+
+def test_a_query_keeps_its_names_and_no_two_share_one() -> None:
+    plans = defaultdict[str, dict[int, str]](dict)
+    shapes = defaultdict[str, set[str]](set)
+    for plan in _PLANS:
+        plans[plan["query"]][plan["run"]] = plan["plan"]
+        shapes[plan["query"]].add(plan["shape"])
+    assert len(plans) == 11
+    for query, by_run in plans.items():
+        assert by_run[1] == by_run[3], query
+        assert (by_run[1] == by_run[2]) == (query in _WITHOUT_LITERALS), query
+    assert all(len(names) == 1 for names in shapes.values())
+    assert len(set().union(*shapes.values())) == len(shapes)
+
+
+def test_locations_are_read_once_however_long_their_line_is() -> None:
+    # A time that grows with the square of the length would be hours.
+    line = 200_000 * "Location: a "
+    texts = (line, f"{line}[b", f"{line}[b\n{line}")
+    assert all(plan_name(text) != plan_name(f"{text}[c]") for text in texts)
+    assert plan_name(f"{line}[b]") == plan_name("Location: a")
+    word = f"Location: {1_000_000 * 'a'}"
+    assert plan_name(f"{word}[c]") == plan_name(word) != plan_name(f"{word} [c")
+
+
+_PLAN = "== Physical Plan ==\n* Filter (2)\n\n(2) Filter\nCondition : (day#{id} = 2024-01-{day})\n"
+
+
+def _log(folder: Path) -> Path:
+    """Four jobs: two SQL executions of one shape, one whose user names it, and one without SQL."""
+    events = [executor()]
+    for job, properties in enumerate(({}, {}, {"spark_parcae_jobKey": "mine"}, None)):
+        at = 1_000 * job
+        ran = (stage_info(job, 1), at + 5, at + 105)
+        if properties is None:
+            events += whole_job(job, at, ran, callSite_short="count at x.py:3")
+            continue
+        plan = _PLAN.format(id=job, day=10 + job)
+        in_sql = {"spark_sql_execution_id": str(job), **properties}
+        query = whole_job(job, at, ran, callSite_short="count at x.py:3", **in_sql)
+        start = {**sql_start(job, at, text="a query"), "physicalPlanDescription": plan}
+        events += [start, *query, sql_end(job)]
+    return log_file(folder / "log", *events)
+
+
+def test_the_importer_names_queries_by_plan_or_shape(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    plans, _ = read_spark_event_logs([log], key="plan")
+    names = sorted(job.name for job in plans.jobs)
+    assert names[:2] == ["count at x.py:3", "mine"]
+    assert set(names[2:]) == {plan_name(_PLAN.format(id=7, day=10 + job)) for job in (0, 1)}
+    shapes, _ = read_spark_event_logs([log], key="shape")
+    runs = {job.name: job.num_runs for job in shapes.jobs}
+    name = shape_name(_PLAN.format(id=9, day=30))
+    assert set(runs) == {"count at x.py:3", "mine", name}
+    assert shapes.weights is not None
+    assert dict(zip((job.name for job in shapes.jobs), shapes.weights, strict=True))[name] == 2

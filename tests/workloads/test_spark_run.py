@@ -17,6 +17,7 @@ from tests.workloads.spark_log_builder import (
     job_end,
     job_start,
     ran,
+    removed,
     small_log,
     sql_end,
     sql_start,
@@ -71,7 +72,7 @@ def test_jobs_have_times_since_the_first_submission_and_numbers_within_their_nam
     for run, end in ((0, 650), (1, 2_000)):
         stage = stage_info(run, 2)
         events += [job_start(run, 500 + 1_000 * run, [stage], spark_jobGroup_id="report")]
-        events += [*ran(stage, 500 + 1_000 * run, end), {**job_end(run), "Completion Time": end}]
+        events += [*ran(stage, 500 + 1_000 * run, end), job_end(run, end_ms=end)]
     log = _read(tmp_path, events)
     assert [(job.key, job.submission_ms, job.completion_ms) for job in log.jobs] == [
         (("report", 1), 0, 150),
@@ -94,8 +95,8 @@ def test_a_query_completes_with_its_sql_execution(tmp_path: Path) -> None:
 def test_failed_and_unfinished_jobs_are_distinguished(tmp_path: Path) -> None:
     stages = [stage_info(number, 1) for number in range(3)]
     starts = [job_start(n, 10 * n, [stages[n]], spark_jobGroup_id="j") for n in range(3)]
-    events = [executor(), *starts, *ran(stages[0], 0, 40), {**job_end(0), "Completion Time": 45}]
-    run = _read(tmp_path, [*events, {**job_end(1, "JobFailed"), "Completion Time": 60}])
+    events = [executor(), *starts, *ran(stages[0], 0, 40), job_end(0, end_ms=45)]
+    run = _read(tmp_path, [*events, job_end(1, "JobFailed", 60)])
     outcomes = [JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.UNFINISHED]
     assert [job.outcome for job in run.jobs] == outcomes
     assert [job.completion_ms for job in run.jobs] == [45, 60, NOT_COMPLETED]
@@ -104,25 +105,17 @@ def test_failed_and_unfinished_jobs_are_distinguished(tmp_path: Path) -> None:
 
 def test_executors_count_while_they_are_there(tmp_path: Path) -> None:
     stage = stage_info(0, 1)
-    removed = {
-        "Event": "SparkListenerExecutorRemoved",
-        "Timestamp": 150,
-        "Executor ID": "2",
-        "Removed Reason": "idle",
-    }
     late = {**executor("2", 4), "Timestamp": 100}
-    events = [executor("1", 2), job_start(0, 0, [stage]), late, *ran(stage, 0, 200), removed]
-    run = _read(tmp_path, [*events, {**job_end(0), "Completion Time": 200}])
+    events = [executor("1", 2), job_start(0, 0, [stage]), late, *ran(stage, 0, 200)]
+    run = _read(tmp_path, [*events, removed("2", 150), job_end(0, end_ms=200)])
     assert (run.num_cores, run.core_ms) == (6, 2 * 200 + 4 * 50)
     assert run.core_utilization == pytest.approx(200 / 600)
 
 
 def test_where_the_log_does_not_tell_the_cores_their_use_is_unknown(tmp_path: Path) -> None:
     stage = stage_info(0, 1)
-    run = _read(
-        tmp_path,
-        [job_start(0, 0, [stage]), *ran(stage, 0, 200), {**job_end(0), "Completion Time": 200}],
-    )
+    events = [job_start(0, 0, [stage]), *ran(stage, 0, 200), job_end(0, end_ms=200)]
+    run = _read(tmp_path, events)
     assert (run.num_cores, run.core_ms, run.core_utilization) == (1, None, None)
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from parcae.workloads.archive import read_workload, write_workload
-from parcae.workloads.describe import fingerprint
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.plan import bytes_of_row
 from parcae.workloads.workload import Workload
@@ -100,16 +98,6 @@ def test_updates_that_belong_to_no_known_scan_or_query_are_ignored(tmp_path: Pat
     strange = (_updates(7, [1, 5]), _updates(0, [9, 5]), _updates(0, [1, -1]))
     workload = _read(tmp_path, *_query(0, _scan(1, _ID), *strange))
     assert workload.jobs[0].scan_bytes == 0.0
-
-
-def test_a_workload_file_keeps_the_bytes(tmp_path: Path) -> None:
-    events = _query(0, _scan(1, _ID), _updates(0, [1, 100]))
-    workload = _read(tmp_path, *events)
-    write_workload(workload, tmp_path / "w.parcae")
-    read = read_workload(tmp_path / "w.parcae")
-    assert [job.scan_bytes for job in read.jobs] == [100.0]
-    without = _read(tmp_path, *_query(0, _scan(1, _ID)))
-    assert fingerprint(read) == fingerprint(workload) != fingerprint(without)
 
 
 @pytest.mark.parametrize(

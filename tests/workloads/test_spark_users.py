@@ -18,7 +18,7 @@ from parcae.workloads.spark_log.naming import JobGroup, job_groups, job_name, us
 from parcae.workloads.spark_log.plan import plan_names, read_plan
 from parcae.workloads.spark_log.run import read_spark_run
 from tests.conftest import REPOSITORY
-from tests.workloads.spark_log_builder import executor, stage_info, to_bytes, whole_job
+from tests.workloads.spark_log_builder import executor, log_file, stage_info, whole_job
 
 #: Events of each server, and what they say. The plugin's `ServersTest` reads the same file.
 _CASES: list[dict[str, Any]] = json.loads(
@@ -43,8 +43,7 @@ def _log(path: Path, *jobs: tuple[str, int, dict[str, str]]) -> Path:
     for job, (name, time, properties) in enumerate(jobs):
         ran = (stage_info(job, 1), time, time + 100)
         events += whole_job(job, time, ran, spark_job_description=name, **properties)
-    path.write_bytes(to_bytes(events))
-    return path
+    return log_file(path, *events)
 
 
 @pytest.mark.parametrize("case", _CASES, ids=[f"{one['server']}: {one['what']}" for one in _CASES])

@@ -12,7 +12,6 @@ import pytest
 from parcae.base.errors import FormatError
 from parcae.decima.tpch import LEVELS, read_plain_pickle, read_tpch_profiles
 from parcae.workloads.describe import fingerprint
-from tests.conftest import shared_data
 
 
 def _stage(fresh: list[int], first: list[int], rest: list[int]) -> dict[str, dict[str, list[int]]]:
@@ -80,12 +79,6 @@ def test_an_emptied_first_wave_takes_the_next_lower_level(tmp_path: Path) -> Non
     )
     assert durations.first[0].tolist() == [8]
     assert durations.first[1].tolist() == [3]
-
-
-def test_the_authors_data_has_154_jobs_and_177890_tasks() -> None:
-    workload, _ = read_tpch_profiles(shared_data("tpch-decima/tpch_profiles.json.gz"))
-    assert (len(workload.jobs), workload.num_stages, workload.num_tasks) == (154, 1_414, 177_890)
-    assert workload.mean_work_ms / 1_000 == pytest.approx(889, abs=1)
 
 
 def _npy_folder(tmp_path: Path, durations: Any) -> Path:

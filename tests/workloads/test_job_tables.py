@@ -1,7 +1,8 @@
-"""Deadlines by the names of recurring jobs: the file, its errors, and whose deadline is whose."""
+"""Deadlines and priorities by the names of recurring jobs: files, errors, whose is whose."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,21 @@ import pytest
 from parcae.base.errors import ConfigError, FormatError, WorkloadError
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
-from parcae.workloads.tables import deadline_notes, parse_deadline_ms, read_deadlines
+from parcae.workloads.tables import (
+    JobLine,
+    JobTable,
+    deadline_notes,
+    parse_deadline_ms,
+    priorities_of,
+    read_deadlines,
+    read_priorities,
+)
 from parcae.workloads.workload import Workload
+from tests.conftest import job
 
 
 def _workload(*names: str) -> Workload:
-    stage = StageSpec(1, TaskDurations.constant(1_000))
-    return Workload("some", tuple(JobSpec(name, (stage,)) for name in names))
+    return Workload("some", tuple(job(name, (1, 1_000, ())) for name in names))
 
 
 def _file(tmp_path: Path, text: str) -> Path:
@@ -71,9 +78,6 @@ def test_a_table_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
         ("name;deadline\n", ":1: the first line is not `job,deadline`"),
         ("job,deadline\n", "no deadline below the first line"),
         ("job,deadline\na,5m\nb,soon\n", ":3: deadline 'soon' is not understood: write a time"),
-        ("job,deadline\na,-5\n", ":2: deadline '-5'"),
-        ("job,deadline\na,0s\n", ":2: deadline '0s'"),
-        ("job,deadline\na,2y\n", ":2: deadline '2y'"),
         ("job,deadline\na,999999h\n", "at most 8760h"),
         ("job,deadline\na,b,5m\n", ":2: 3 cells instead of 2; put a name with a comma"),
         ("job,deadline\n,5m\n", ":2: the name of the job is empty"),
@@ -96,7 +100,9 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         read_deadlines(tmp_path / "none.csv")
 
 
-@pytest.mark.parametrize("value", ["", "5 weeks", float("nan"), float("inf"), -1, "0.0001ms"])
+@pytest.mark.parametrize(
+    "value", ["", "5 weeks", "2y", "0s", "-5", "0.0001ms", float("nan"), float("inf"), -1]
+)
 def test_what_is_no_deadline_is_refused(value: float | str) -> None:
     with pytest.raises(ConfigError, match="not understood: write a time after the job's arrival"):
         parse_deadline_ms(value)
@@ -128,7 +134,7 @@ def test_a_deadline_is_a_goal_and_no_property_of_the_workload(tmp_path: Path) ->
     write_workload(with_goal, tmp_path / "w.parcae")
     assert not read_workload(tmp_path / "w.parcae").has_deadlines
     with pytest.raises(WorkloadError, match="must be above 0"):
-        JobSpec("a", plain.jobs[0].stages, deadline_ms=0)
+        replace(plain.jobs[0], deadline_ms=0)
 
 
 def test_a_deadline_that_no_cluster_can_meet_is_reported(tmp_path: Path) -> None:
@@ -150,3 +156,40 @@ def test_many_lines_and_names_take_no_time_and_few_notes(tmp_path: Path) -> None
     notes = _notes(path, workload)
     assert len(notes) == 7
     assert notes[-1].endswith("more lines are no job's deadline")
+
+
+def _table(*lines: JobLine[int]) -> JobTable[int]:
+    return JobTable(lines, "p.csv")
+
+
+def test_the_first_pattern_that_matches_applies(tmp_path: Path) -> None:
+    path = tmp_path / "priorities.csv"
+    path.write_bytes(b'\xef\xbb\xbfjob, priority\r\ndash*,10\r\n\r\n"nightly, big",-5\r\n*,1\r\n')
+    priorities = read_priorities(path)
+    assert priorities_of(priorities, ["dash-1", "nightly, big", "Dash"]) == (10, -5, 1)
+
+
+def test_other_jobs_have_priority_0() -> None:
+    assert priorities_of(_table(JobLine("a", 3, "p.csv:2")), ["b", "a"]) == (0, 3)
+
+
+def test_a_pattern_without_a_job_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"p\.csv:2: no job is called 'dahs\*'; jobs are dash-1"):
+        priorities_of(_table(JobLine("dahs*", 3, "p.csv:2")), ["dash-1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("job,priority\na,high\n", ":2: priority 'high'"),
+        ("job,priority\na,1.5\n", ":2:"),
+        ("job,priority\na,1\nb,99999999999999\n", ":3:"),
+        ("job,priority\na,3000000000\n", ":2:"),
+        ("job,priority\n" + "a" * 200_000 + ",1\n", "not a CSV table"),
+    ],
+)
+def test_what_is_no_file_of_priorities_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "priorities.csv"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=message):
+        read_priorities(path)

@@ -1,25 +1,24 @@
-"""The reader of job sets of Spark's world: what it reads, and its one-line errors."""
+"""The readers of job sets of both worlds: what they read, and their one-line errors."""
 
 from __future__ import annotations
 
 import copy
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from parcae.base.errors import FormatError, InputError
+from parcae.base.errors import FormatError, InputError, WorkloadError
 from parcae.workloads.job_sets import (
-    SPARK_WORLD_FORMAT,
     holds_spark_world_sets,
+    read_job_sets,
     read_spark_world_sets,
 )
 from parcae.workloads.pools import PoolSpec
-from tests.conftest import shared_data
-from tests.oracle.spark_world import random_set
+from parcae.workloads.synthetic import chain
+from parcae.workloads.workload import Workload
 
 _DOCUMENT: dict[str, Any] = {
     "format": "parcae spark world conformance 1",
@@ -92,31 +91,6 @@ def test_a_file_says_whether_it_is_of_this_format(tmp_path: Path) -> None:
     assert not holds_spark_world_sets(written(tmp_path, "no json"))
 
 
-def test_the_shared_file_is_read_whole() -> None:
-    path = shared_data("conformance/spark-world.json")
-    sets = read_spark_world_sets(path)
-    assert list(sets) == [f"set-{number}" for number in range(4000, 4012)]
-    one = sets["set-4001"]
-    assert (one.cores, one.sequence.num_jobs, one.workload.num_tasks) == (8, 12, 8986)
-    assert one.pools == (PoolSpec("p0", 2, 5), PoolSpec("p1", 3, 5), PoolSpec("p2", 3, 0))
-    assert one.job_pools[:3] == ("p2", "p2", "p1")
-    assert set(one.expected) == {"fifo", "fair", "fair-pools", "sjf", "srpt", "orders"}
-    unused = {name: {p.name for p in s.pools} - set(s.job_pools) for name, s in sets.items()}
-    assert unused["set-4003"] == {"p1"}  # a pool without jobs is no error
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_random_sets_survive_the_file(tmp_path: Path, seed: int) -> None:
-    drawn = random_set(random.Random(seed))
-    path = written(tmp_path, {"format": SPARK_WORLD_FORMAT, "sets": [drawn.as_entry("r")]})
-    one = read_spark_world_sets(path)["r"]
-    assert [pool.name for pool in one.pools] == list(drawn.pools)
-    for spec, job in zip(one.workload.jobs, drawn.jobs, strict=True):
-        assert [s.durations.rest[0].tolist() for s in spec.stages] == job.task_ms
-        edges = {(parent, child) for child, s in enumerate(spec.stages) for parent in s.parents}
-        assert edges == set(job.edges)
-
-
 _NOTHING = object()
 
 
@@ -125,38 +99,26 @@ _NOTHING = object()
     [
         (("format",), "parcae spark world conformance 2", 'format is "parcae spark world conf'),
         (("format",), _NOTHING, "format is missing: Field required; expected"),
-        (("sets",), {}, "sets is {}: Input should be a valid list"),
         (("sets", 0, "name"), 7, "sets.0.name is 7: Input should be a valid string"),
         (("sets", 0, "cores"), 0, "sets.0.cores is 0: Input should be greater than or equal to 1"),
         (("sets", 0, "cores"), 65_537, "cores is 65537"),
-        (("sets", 0, "cores"), 2.5, "cores is 2.5"),
-        (("sets", 0, "cores"), _NOTHING, "cores is missing"),
         (("sets", 0, "jobs"), [], "sets.0.jobs is []: List should have at least 1 item"),
         (("sets", 0, "pools", "a", "weight"), -1, "sets.0.pools.a.weight is -1"),
-        (("sets", 0, "pools", "a", "min_share"), -2, "pools.a.min_share is -2"),
         (("sets", 0, "pools", "a", "share"), 1, "sets.0.pools.a.share is 1: Extra inputs are not"),
-        (("sets", 0, "expected"), [1], "sets.0.expected is [1]: Input should be a valid dict"),
         (("job", "pool"), "b", 'job 0: pool "b" is not defined; known are a, default, empty'),
         (("job", "arrival_ms"), -1, "sets.0.jobs.0.arrival_ms is -1"),
-        (("job", "arrival_ms"), _NOTHING, "arrival_ms is missing"),
         (("job", "tier"), float("nan"), "jobs.0.tier is NaN"),
         (("job", "tier"), True, "tier is true: Input should be a number"),
-        (("job", "tier"), 10**400, "tier is 1000"),
         (("job", "edges"), [[0, 1], [1, 2], [2, 0]], "job 0: job 'job-000' has a cycle"),
-        (("job", "edges"), [[1, 1]], "has a cycle"),
         (("job", "edges"), [[0, 3]], "edge [0, 3] names a stage that does not exist (0..2)"),
         (("job", "edges"), [[-1, 0]], "edges.0.0 is -1"),
-        (("job", "edges"), [[0]], "edges.0.1 is missing"),
         (("job", "task_ms"), [], "jobs.0.task_ms is []"),
         (("job", "task_ms", 1), [], "jobs.0.task_ms.1 is []"),
-        (("job", "task_ms", 0, 1), None, "jobs.0.task_ms.0.1 is null: Input should be a valid int"),
-        (("job", "task_ms", 0, 1), float("nan"), "task_ms.0.1 is NaN"),
         (("job", "task_ms", 0, 1), -3, "task_ms.0.1 is -3"),
         (("job", "task_ms", 0, 1), 2.5, "task_ms.0.1 is 2.5: Input should be a valid integer"),
         (("job", "task_ms", 0, 1), "7", 'task_ms.0.1 is "7": Input should be a number'),
         (("job", "limits"), [1, 1], "limits are [1, 1]; expected one for each of 3"),
         (("job", "limits", 2), 0, "limits.2 is 0: Input should be greater than or equal to 1"),
-        (("job", "limits", 2), 1.5, "limits.2 is 1.5"),
     ],
 )
 def test_bad_input_gets_one_clear_line(
@@ -191,3 +153,40 @@ def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
     document = {**_DOCUMENT, "sets": _DOCUMENT["sets"] * 2}
     with pytest.raises(FormatError, match="several sets have the name 'two'"):
         read_spark_world_sets(written(tmp_path, document))
+
+
+_WORKLOAD = Workload("w", (chain(1, 1, 1, "q1-2g"), chain(1, 1, 1, "q2-5g")))
+
+
+def test_jobs_run_in_order_of_arrival_and_report_by_position(tmp_path: Path) -> None:
+    sets = read_job_sets(
+        written(tmp_path, {"sets": {"a": {"exec": 4, "jobs": [[2, "5g", 900], [1, "2g", 0]]}}})
+    )
+    sequence = sets["a"].sequence(_WORKLOAD)
+    assert (sets["a"].num_executors, sets["a"].moving_delay_ms) == (4, 2_000)
+    assert sets["a"].warmup_delay_ms == 1_000
+    assert (sequence.job_index.tolist(), sequence.arrival_ms.tolist()) == ([0, 1], [0, 900])
+    assert sets["a"].by_position(np.array([10, 20])) == [20, 10]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        {},
+        {"sets": {}},
+        {"sets": {"a": {}}},
+        {"sets": {"a": {"exec": 0, "jobs": [[1, "2g", 0]]}}},
+        {"sets": {"a": {"exec": 65_537, "jobs": [[1, "2g", 0]]}}},
+        {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", -4]]}}},
+    ],
+)
+def test_files_of_another_layout_are_refused(tmp_path: Path, data: object) -> None:
+    with pytest.raises(FormatError, match=r"sets\.json"):
+        read_job_sets(written(tmp_path, data))
+
+
+def test_a_job_that_the_workload_lacks_is_named(tmp_path: Path) -> None:
+    sets = read_job_sets(written(tmp_path, {"sets": {"a": {"exec": 4, "jobs": [[9, "2g", 0]]}}}))
+    with pytest.raises(WorkloadError, match="q9-2g"):
+        sets["a"].sequence(_WORKLOAD)
