@@ -12,7 +12,7 @@ from parcae.cluster.kernels.cores import accept_orders, complete_stage, end_task
 from parcae.cluster.kernels.dispatch import dispatch
 from parcae.cluster.kernels.transitions import job_arrived, reset
 from parcae.cluster.observation import observe
-from parcae.cluster.orders import first_come, orders_of, put
+from parcae.cluster.orders import first_come, put
 from parcae.cluster.state import (
     NO_STAGE,
     STAGE_SPEC,
@@ -82,11 +82,6 @@ class Cores:
         stage = self.end(core)
         assert stage != NO_STAGE
         complete_stage(self.state, stage)
-
-    @property
-    def orders(self) -> Any:
-        """The state's order tables themselves."""
-        return orders_of(self.state)
 
 
 Stages = Sequence[tuple[int, float, tuple[int, ...]]]  # (number of tasks, ms of one, parents)

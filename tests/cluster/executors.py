@@ -99,16 +99,3 @@ class Executors:
         """Return (job whose executors the round offers, their number)."""
         now = self.state.now
         return int(now.source_job[0]), int(now.num_source[0])
-
-    def pool(self, job: int) -> list[int]:
-        """Return the executors that are idle in a job's pool, the longest idle first.
-
-        NO_JOB stands for the global pool. For a cluster with one executor class.
-        """
-        source = self.state.sources[job + 1]
-        members: list[int] = []
-        executor = int(source.idle_head)
-        for _ in range(int(source.num_idle)):
-            members.append(executor)
-            executor = int(self.state.executors.next_idle[executor])
-        return members

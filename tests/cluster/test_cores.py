@@ -5,6 +5,8 @@ Also to be run with NUMBA_DISABLE_JIT=1.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -12,61 +14,14 @@ from parcae.base.errors import InvariantError
 from parcae.cluster.kernels.cores import (
     ask_for_plan,
     can_plan,
-    complete_stage,
     note_stall,
     plan_stage,
 )
+from parcae.cluster.kernels.dispatch import name_goes_before
 from parcae.cluster.kernels.tables import correction, remaining_ms, total_ms, unstarted_ms
-from parcae.cluster.state import COMPLETE_RANK, NO_STAGE, NOT_YET, UNLIMITED
+from parcae.cluster.state import NO_STAGE, UNLIMITED
 from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants
-
-_DIAMOND = [(2, 100.0, ()), (1, 50.0, (0,)), (1, 70.0, (0,)), (1, 10.0, (1, 2))]
-
-
-def test_a_job_that_arrives_has_nothing_to_run_until_its_stages_are_revealed() -> None:
-    cores = Cores(2)
-    job = cores.arrive(_DIAMOND)
-    state = cores.state
-    assert state.now.is_plan_due[0] == 1
-    assert not can_plan(state, 1, 1)
-    assert (state.jobs.num_schedulable[job], state.now.num_schedulable[0]) == (0, 0)
-    cores.reveal(job, 0)
-    assert can_plan(state, 1, 1)
-    assert (state.jobs.num_schedulable[job], state.jobs.num_unstarted[job]) == (1, 4)
-    assert state.stages.frontier_rank[:4].tolist() == [0, -1, -1, -1]
-    check_invariants(state)
-
-
-def test_children_are_runnable_once_all_their_parents_are_complete() -> None:
-    cores = Cores(2)
-    job = cores.arrive(_DIAMOND)
-    state = cores.state
-    cores.reveal(job, 0)
-    cores.follow()
-    assert cores.offer() == [(0, job, 0), (1, job, 0)]
-    assert state.now.is_plan_due[0] == 1  # the stage has no task left to start
-    assert cores.end(0) == NO_STAGE
-    assert cores.end(1) == 0
-    # `complete_stage` was not called yet.
-    assert state.stages.frontier_rank[:4].tolist() == [-1, -1, -1, -1]
-    complete_stage(state, 0)
-    assert state.stages.frontier_rank[:4].tolist() == [COMPLETE_RANK, 1, 2, -1]
-    cores.follow()
-    assert [stage for _, _, stage in cores.offer()] == [1, 2]
-    state.now.clock_ms[0] = 500
-    cores.end_stage(0)
-    assert state.stages.frontier_rank[3] == -1
-    assert state.now.is_plan_due[0] == 1  # the end of a stage always makes a plan due
-    cores.end_stage(1)
-    cores.follow()
-    core, _, stage = cores.offer()[0]
-    assert stage == 3
-    state.now.clock_ms[0] = 750
-    cores.end_stage(core)
-    assert state.jobs.completion_ms[job] == 750
-    assert (state.now.num_active[0], state.now.num_idle[0], state.now.job_ms[0]) == (0, 2, 750)
-    check_invariants(state)
 
 
 def test_decisions_are_an_order_over_all_cores() -> None:
@@ -165,14 +120,6 @@ def test_the_remaining_work_follows_the_durations_of_finished_tasks() -> None:
     assert correction(state, job) == 1.0
 
 
-def test_no_wake_up_is_asked_for_unless_an_order_says_so() -> None:
-    cores = Cores(1)
-    cores.reveal(cores.arrive([(1, 1.0, ())]), 0)
-    cores.orders.wake_ms[0] = 77
-    ask_for_plan(cores.state)
-    assert cores.state.now.wake_ms[0] == NOT_YET
-
-
 @pytest.mark.parametrize(
     ("table", "column"),
     [
@@ -210,3 +157,28 @@ def test_a_wrong_winner_is_detected() -> None:
     with pytest.raises(InvariantError, match="winner tree"):
         check_invariants(cores.state)
     assert np.flatnonzero(cores.state.contest == 0).size > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    list(itertools.permutations([0, 1, 2, 9, 10, 11, 19, 100, 101, 110, 2_000], 2)),
+)
+def test_task_sets_go_by_name_as_spark_writes_it(first: int, second: int) -> None:
+    assert bool(name_goes_before(first, second)) is (f"TaskSet_{first}.0" < f"TaskSet_{second}.0")
+
+
+def test_jobs_of_a_tier_share_by_running_tasks_over_weight() -> None:
+    cores = Cores(4)
+    for _ in range(2):
+        cores.reveal(cores.arrive([(9, 100.0, ())]), 0)
+    cores.follow(weight=[1.0, 3.0])
+    # Sorted once a round: the first takes all cores.
+    assert [job for _, job, _ in cores.offer()] == [0, 0, 0, 0]
+    for core, job in ((0, 1), (1, 1), (2, 1)):
+        cores.end(core)  # 3 / 1 against 0 / 3, 2 / 1 against 1 / 3, 1 / 1 against 2 / 3
+        assert cores.offer() == [(core, job, 0)]
+        check_invariants(cores.state)
+    cores.end(0)
+    assert cores.offer() == [(0, 1, 0)]  # 1 / 1 against 2 / 3
+    cores.end(3)
+    assert cores.offer() == [(3, 0, 0)]  # 0 / 1 against 3 / 3

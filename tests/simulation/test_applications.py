@@ -23,9 +23,9 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.elastic import Elastic
 from parcae.simulation.metrics import jct_ms
 from parcae.simulation.simulator import simulate
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import JobSequence, Workload
+from tests.conftest import job
 
 #: Allocations of several applications.
 SEVERAL = tuple(word for word in WORDS if word != "shared")
@@ -33,11 +33,8 @@ SEVERAL = tuple(word for word in WORDS if word != "shared")
 
 def _job(arrival_ms: int, user: str, *stages: tuple[int, int]) -> JobSpec:
     """A job of stages, one after another, of (tasks, ms)."""
-    specs = tuple(
-        StageSpec(count, TaskDurations.of([ms] * count), tuple(range(row))[-1:])
-        for row, (count, ms) in enumerate(stages)
-    )
-    return JobSpec(f"{user}-{arrival_ms}", specs, arrival_ms, user=user)
+    chain = [(count, ms, tuple(range(row))[-1:]) for row, (count, ms) in enumerate(stages)]
+    return job(f"{user}-{arrival_ms}", *chain, arrival_ms=arrival_ms, user=user)
 
 
 def _sequence(*jobs: JobSpec) -> JobSequence:

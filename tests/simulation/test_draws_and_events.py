@@ -30,95 +30,33 @@ from parcae.workloads.synthetic import toy_workload
 from parcae.workloads.workload import JobSequence, Workload
 
 _WARMUP_MS = 700
-_LOWEST = np.uint64(0)
-_HIGHEST = np.uint64(2**64 - 1)
 
 
 def _draw(
-    durations: TaskDurations,
-    wave: Wave,
-    num_attached: int,
-    bits: np.uint64 = _LOWEST,
-    mode: DurationMode = DurationMode.SAMPLED,
-    interpolation: Interpolation = Interpolation.LINEAR,
-    world: World = World.EXECUTORS,
-    task: int = 0,
+    durations: TaskDurations, wave: Wave, world: World = World.EXECUTORS, task: int = 0
 ) -> int:
     workload = Workload("w", (JobSpec("a", (StageSpec(9, durations),)),))
-    tables = workload_tables(workload, mode, interpolation, world)
-    return int(task_duration_ms(tables, 0, task, num_attached, int(wave), bits, bits, _WARMUP_MS))
-
-
-#: Measured with 2 and with 10 executors.
-_MEASURED = TaskDurations(
-    levels=(2, 10),
-    fresh=([300, 310], [3_000]),
-    first=([200], [2_000]),
-    rest=([100, 110, 120, 130], [1_000]),
-)
-
-
-@pytest.mark.parametrize(
-    ("wave", "expected_ms"), [(Wave.FRESH, 300), (Wave.FIRST, 200), (Wave.REST, 100)]
-)
-def test_every_wave_has_durations_of_its_own(wave: Wave, expected_ms: int) -> None:
-    assert _draw(_MEASURED, wave, num_attached=2) == expected_ms
-
-
-def test_the_lower_half_of_the_bits_chooses_the_sample() -> None:
-    quarters = [np.uint64(quarter << 30) for quarter in range(4)]
-    drawn = [_draw(_MEASURED, Wave.REST, 2, bits) for bits in quarters]
-    assert drawn == [100, 110, 120, 130]
-    assert _draw(_MEASURED, Wave.REST, 2, np.uint64(2**32 - 1)) == 130
-
-
-@pytest.mark.parametrize(
-    ("num_attached", "interpolation", "upper_share"),
-    [
-        (1, Interpolation.LINEAR, 0.0),
-        (2, Interpolation.LINEAR, 0.0),
-        (4, Interpolation.LINEAR, 0.25),
-        (10, Interpolation.LINEAR, 1.0),
-        (99, Interpolation.LINEAR, 1.0),
-        (4, Interpolation.INVERTED, 0.75),
-        (4, Interpolation.LOWER, 0.0),
-    ],
-)
-def test_the_upper_half_of_the_bits_chooses_the_level_of_parallelism(
-    num_attached: int, interpolation: Interpolation, upper_share: float
-) -> None:
-    eighths = [np.uint64(eighth << 61) for eighth in range(8)]
-    drawn = [
-        _draw(_MEASURED, Wave.FIRST, num_attached, bits, interpolation=interpolation)
-        for bits in eighths
-    ]
-    assert drawn.count(2_000) / 8 == upper_share
-    assert drawn.count(200) / 8 == 1 - upper_share
+    tables = workload_tables(workload, DurationMode.SAMPLED, Interpolation.LINEAR, world)
+    bits = np.uint64(0)
+    return int(task_duration_ms(tables, 0, task, 1, int(wave), bits, bits, _WARMUP_MS))
 
 
 def test_empty_lists_are_replaced_and_a_cold_executor_takes_longer() -> None:
     no_fresh = TaskDurations((1,), ([],), ([200],), ([],))
-    assert _draw(no_fresh, Wave.FRESH, 1) == 200 + _WARMUP_MS
-    assert _draw(no_fresh, Wave.FIRST, 1) == 200
-    assert _draw(no_fresh, Wave.REST, 1) == 200
+    assert [_draw(no_fresh, wave) for wave in (Wave.FIRST, Wave.REST)] == [200, 200]
+    assert _draw(no_fresh, Wave.FRESH) == 200 + _WARMUP_MS
     only_fresh = TaskDurations((1,), ([300],), ([],), ([],))
-    assert [_draw(only_fresh, wave, 1) for wave in Wave] == [300, 300, 300]
+    assert [_draw(only_fresh, wave) for wave in Wave] == [300, 300, 300]
 
 
-def test_modes_without_chance_and_the_pooled_samples_of_the_world_of_cores() -> None:
+def test_waves_are_pooled_in_the_world_of_cores() -> None:
     durations = TaskDurations((1,), ([9],), ([4, 7],), ([1, 2, 3],))
-    assert _draw(durations, Wave.REST, 1, _HIGHEST, mode=DurationMode.FIRST) == 1
-    assert _draw(durations, Wave.FIRST, 1, _HIGHEST, mode=DurationMode.MEAN) == 6  # 5.5 goes up
-    listed = [_draw(durations, Wave.REST, 1, mode=DurationMode.LISTED, task=k) for k in range(4)]
-    assert listed == [1, 2, 3, 1]
     # Nine tasks share five samples, of which none is drawn more than three times.
-    pooled = [_draw(durations, Wave.FRESH, 1, world=World.CORES, task=k) for k in range(9)]
+    pooled = [_draw(durations, Wave.FRESH, World.CORES, k) for k in range(9)]
     assert set(pooled) == {1, 2, 3, 4, 7}
     assert max(map(pooled.count, pooled)) <= 3
     only_fresh = TaskDurations((1,), ([8, 9],), ([],), ([],))
-    drawn = [_draw(only_fresh, Wave.REST, 1, world=World.CORES, task=k) for k in range(9)]
-    assert drawn.count(8) + drawn.count(9) == 9
-    assert 3 <= drawn.count(8) <= 6
+    assert {_draw(only_fresh, Wave.REST, World.CORES, k) for k in range(9)} == {8, 9}
 
 
 def _queue(num_executors: int) -> Future:

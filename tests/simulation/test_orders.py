@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,106 +23,69 @@ from tests.oracle.spark_world import random_set
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=2)
 _TWO = batch(job("a", (3, 1_000, ()), (1, 500, (0,))), job("b", (2, 700, ())))
 
-Change = Callable[[Orders], Any]
-
-
-def _tier(orders: Orders) -> None:
-    orders.jobs.tier[1] = np.nan
-
-
-def _stage_tier(orders: Orders) -> None:
-    orders.stages.tier[2] = np.nan
-
-
-def _opposite_tiers(orders: Orders) -> None:
-    orders.jobs.tier[0] = np.inf
-    orders.stages.tier[1] = -np.inf
-
-
-def _rank(orders: Orders) -> None:
-    orders.stages.rank[0] = np.nan
-
-
-def _weight(value: float) -> Change:
-    def change(orders: Orders) -> None:
-        orders.jobs.weight[0] = value
-
-    return change
-
-
-def _job_limit(orders: Orders) -> None:
-    orders.jobs.limit[1] = -1
-
-
-def _stage_limit(orders: Orders) -> None:
-    orders.stages.limit[1] = -3
-
-
-def _pool(value: int) -> Change:
-    def change(orders: Orders) -> None:
-        orders.jobs.pool[1] = value
-
-    return change
-
-
-def _pools(weight: float, min_share: int) -> Change:
-    def change(orders: Orders) -> Orders:
-        pools = np.zeros(2, POOL).view(np.recarray)
-        pools.weight[:] = [1.0, weight]
-        pools.min_share[:] = [0, min_share]
-        return orders._replace(pools=pools)
-
-    return change
-
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_tier, "job 1 has tier NaN; a tier must be a number"),
-        (_stage_tier, "stage 0 of job 1 has tier 0.0 + nan and rank 0.0; they must be numbers"),
+        ({"jobs.tier": {1: np.nan}}, "job 1 has tier NaN; a tier must be a number"),
         (
-            _opposite_tiers,
+            {"stages.tier": {2: np.nan}},
+            "stage 0 of job 1 has tier 0.0 + nan and rank 0.0; they must be numbers",
+        ),
+        (
+            {"jobs.tier": {0: np.inf}, "stages.tier": {1: -np.inf}},
             "stage 1 of job 0 has tier inf + -inf and rank 0.0; they must be numbers",
         ),
-        (_rank, "stage 0 of job 0 has tier 0.0 + 0.0 and rank nan"),
-        (_weight(-1.0), "job 0 has weight -1.0; it must be a number >= 0"),
-        (_weight(np.inf), "job 0 has weight inf"),
-        (_weight(np.nan), "job 0 has weight nan"),
-        (_job_limit, "job 1 has limit -1; it must be >= 0"),
-        (_stage_limit, "stage 1 of job 0 has limit -3"),
-        (_pool(1), "job 1 is in pool 1; the orders define pools 0..0"),
-        (_pool(-1), "job 1 is in pool -1"),
-        (_pools(0.0, 0), "pool 1 has weight 0.0 and minimum share 0"),
-        (_pools(np.nan, 0), "pool 1 has weight nan"),
-        (_pools(1.0, -2), "pool 1 has weight 1.0 and minimum share -2"),
+        ({"stages.rank": {0: np.nan}}, "stage 0 of job 0 has tier 0.0 + 0.0 and rank nan"),
+        ({"jobs.weight": {0: -1.0}}, "job 0 has weight -1.0; it must be a number >= 0"),
+        ({"jobs.weight": {0: np.inf}}, "job 0 has weight inf"),
+        ({"jobs.weight": {0: np.nan}}, "job 0 has weight nan"),
+        ({"jobs.limit": {1: -1}}, "job 1 has limit -1; it must be >= 0"),
+        ({"stages.limit": {1: -3}}, "stage 1 of job 0 has limit -3"),
+        ({"jobs.pool": {1: 1}}, "job 1 is in pool 1; the orders define pools 0..0"),
+        ({"jobs.pool": {1: -1}}, "job 1 is in pool -1"),
+        ({"pools.weight": [1.0, 0.0]}, "pool 1 has weight 0.0 and minimum share 0"),
+        ({"pools.weight": [1.0, np.nan]}, "pool 1 has weight nan"),
         (
-            lambda orders: orders._replace(pools=orders.pools[:0]),
-            "orders with 0 pools; there may be 1 to 1024",
+            {"pools.weight": [1.0, 1.0], "pools.min_share": {1: -2}},
+            "pool 1 has weight 1.0 and minimum share -2",
         ),
-        (
-            lambda orders: orders._replace(pools=np.zeros(1025, POOL).view(np.recarray)),
-            "orders with 1025 pools",
-        ),
-        (
-            lambda orders: orders._replace(jobs=orders.jobs[:1]),
-            "orders for 1 jobs and 3 stages, but there are 2 and 3",
-        ),
-        (
-            lambda orders: orders._replace(stages=orders.stages[:2]),
-            "orders for 2 jobs and 2 stages",
-        ),
+        ({"pools.weight": []}, "orders with 0 pools; there may be 1 to 1024"),
+        ({"pools.weight": [1.0] * 1025}, "orders with 1025 pools"),
     ],
 )
-def test_invalid_orders_are_refused_in_one_line(change: Change, message: str) -> None:
+def test_invalid_orders_are_refused_in_one_line(change: dict[str, Any], message: str) -> None:
+    orders = first_come(_both_arrived().observe())
+    for place, values in change.items():
+        table, column = place.split(".")
+        if isinstance(values, list):
+            pools = np.zeros(len(values), POOL).view(np.recarray)
+            pools.weight[:] = values
+            orders = orders._replace(pools=pools)
+            continue
+        for row, value in values.items():
+            getattr(orders, table)[column][row] = value
+    _refused(orders, message)
+
+
+def test_orders_for_fewer_jobs_or_stages_are_refused() -> None:
+    orders = first_come(_both_arrived().observe())
+    message = "orders for 1 jobs and 3 stages, but there are 2 and 3"
+    _refused(orders._replace(jobs=orders.jobs[:1]), message)
+    _refused(orders._replace(stages=orders.stages[:2]), "orders for 2 jobs and 2 stages")
+
+
+def _both_arrived() -> Simulator:
     simulator = Simulator(_TWO, _CONFIG, 1)
     simulator.start()
-    simulator.follow(first_come(simulator.observe()))
     while simulator.state.now.num_jobs[0] < 2:
         simulator.follow(first_come(simulator.observe()))
-    orders = first_come(simulator.observe())
-    changed = change(orders)
+    return simulator
+
+
+def _refused(orders: Orders, message: str) -> None:
     with pytest.raises(PolicyError) as refused:
-        simulator.follow(orders if changed is None else changed)
+        _both_arrived().follow(orders)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -22,10 +22,11 @@ from tests.workloads.spark_log_builder import (
     executor,
     job_end,
     job_start,
+    log_file,
+    settings,
     stage_completed,
     stage_info,
     task_end,
-    to_bytes,
 )
 
 
@@ -33,11 +34,8 @@ from tests.workloads.spark_log_builder import (
 def log(tmp_path: Path) -> Path:
     """A job of 8 tasks of 1 s on 2 executors of 4 cores, with 2 cores a task: 2 s."""
     info = stage_info(0, 8)
-    events: list[dict[str, Any]] = [
-        {
-            "Event": "SparkListenerEnvironmentUpdate",
-            "Spark Properties": {"spark.task.cpus": "2"},
-        },
+    events = [
+        settings({"spark.task.cpus": "2"}),
         executor("1", 4),
         executor("2", 4),
         job_start(0, 0, [info], spark_jobGroup_id="report"),
@@ -45,10 +43,8 @@ def log(tmp_path: Path) -> Path:
     for task in range(8):
         begin = 1_000 * (task // 4)
         events.append(task_end(0, task, begin, begin + 1_000, str(1 + task % 2)))
-    ends = [stage_completed(info, 0, 2_000), {**job_end(0), "Completion Time": 2_000}]
-    path = tmp_path / "log"
-    path.write_bytes(to_bytes([*events, *ends]))
-    return path
+    events += [stage_completed(info, 0, 2_000), job_end(0, end_ms=2_000)]
+    return log_file(tmp_path / "log", *events)
 
 
 def _size(workload: Workload, cores: int, **settings: Any) -> dict[str, float]:
