@@ -104,11 +104,10 @@ def shared_case(relative: str) -> Path:
     return path
 
 
-def job(name: str, *stages: tuple[int, int, tuple[int, ...]]) -> JobSpec:
-    """A job from (number of tasks, duration in ms, parents) for each stage."""
-    return JobSpec(
-        name, tuple(StageSpec(n, TaskDurations.constant(ms), parents) for n, ms, parents in stages)
-    )
+def job(name: str, *stages: tuple[int, int, tuple[int, ...]], **fields: Any) -> JobSpec:
+    """A job from (number of tasks, duration in ms, parents) for each stage, and other fields."""
+    specs = tuple(StageSpec(n, TaskDurations.constant(ms), parents) for n, ms, parents in stages)
+    return JobSpec(name, specs, **fields)
 
 
 def batch(*jobs: JobSpec) -> JobSequence:

@@ -10,7 +10,6 @@ from parcae.cluster.observation import Decision
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.kernels.features import critical_ms
-from parcae.decima.graph.kernels.heads import hold_ms
 from parcae.decima.graph.layout import (
     NO_SLOT_NAME,
     DecimaSettings,
@@ -20,14 +19,12 @@ from parcae.decima.graph.layout import (
     shapes,
 )
 from parcae.decima.graph.policy import DecimaPolicy
-from parcae.decima.learning.gradients import gradient_learner
-from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
+from parcae.decima.learning.recipes import Recipe, recipe_config
 from parcae.decima.learning.simulators import RolloutWorker, Setup, Threads
 from parcae.decima.queries import Teacher, best_fitting
 from parcae.decima.rule import Rule, start_parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import TrainConfig
-from parcae.learning.loop import TrainingPlan, train
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.config import SimulationConfig
@@ -147,31 +144,6 @@ def test_the_critical_path_of_what_is_left_shrinks_as_tasks_start() -> None:
     assert critical_ms(simulator.observe(), 0) == 6_000.0
 
 
-def _slots(simulator: Simulator, *limits_and_lengths: tuple[int, int]) -> list[int]:
-    """The times to the ends of idle slots before stage 0, of so many tenths."""
-    settings = DecimaSettings(idle_lengths=10)
-    weights = initial_weights(np.random.default_rng(0), settings, 4)
-    network = DecimaPolicy("d", weights, settings, 4).network
-    view = simulator.observe()
-    return [hold_ms(view, network, 0, limit, length) for limit, length in limits_and_lengths]
-
-
-def test_idle_slots_are_tenths_of_the_stage_and_end_no_later_when_decided_again() -> None:
-    config = _AT_ONCE.model_copy(update={"num_executors": 4})
-    simulator = _alone(config, StageSpec(1, TaskDurations.constant(50_000)))
-    state = simulator.state
-    assert _slots(simulator, (1, 0), (1, 1), (1, 5), (1, 10)) == [0, 5_000, 25_000, 50_000]
-    state.stages.hold_from_ms[0] = 0
-    state.stages.hold_until_ms[0] = 30_000
-    state.now.clock_ms[0] = 20_000
-    assert _slots(simulator, (1, 0), (1, 4), (1, 5), (1, 10)) == [0, 0, 5_000, 30_000]
-    state.now.clock_ms[0] = 30_000
-    assert _slots(simulator, (1, 0), (1, 5), (1, 10)) == [0, 0, 0]
-    # A stage of many tasks is as long as its executors need.
-    many = _alone(config, StageSpec(8, TaskDurations.constant(10_000)))
-    assert _slots(many, (1, 10), (2, 10), (4, 10)) == [80_000, 40_000, 20_000]
-
-
 def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do() -> None:
     scenario = Scenario(_WORKLOAD, SimulationConfig(num_executors=6), "load:0.5", 6)
     family = DecimaFamily(scenario, DecimaSettings(idle_lengths=10))
@@ -204,34 +176,6 @@ def test_the_best_fitting_class_is_the_smallest_that_is_asked_about_and_large_en
     assert best_fitting(simulator.observe(), 0) == 2
     simulator.state.source_count[:] = 0
     assert best_fitting(simulator.observe(), 0) == ANY_CLASS
-
-
-def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(  # type: ignore[no-untyped-def]
-    tmp_path,
-) -> None:
-    sizes = {"num_groups": 1, "group_size": 2, "capacity": 64, "minibatch": 256}
-    often = {"select_every": 2, "num_selection": 2, "imitation": 0.5}
-    config = TrainConfig(**sizes, **often, window_s=60.0, early_gap=2.0)  # type: ignore[arg-type]
-    decima = DecimaSettings(
-        executor_classes=True, idle_lengths=4, critical_path=True, average_width=True
-    )
-    request = TrainRequest([_STREAM], config, "decima", start_parameters(), decima)
-    whole = train(gradient_learner(request), TrainingPlan(1e6, 4, tmp_path / "whole"))
-    calls: list[int] = []
-
-    def kill(iteration: object) -> None:
-        calls.append(1)
-        if len(calls) == 3:
-            raise MemoryError
-
-    with pytest.raises(MemoryError):
-        train(gradient_learner(request), TrainingPlan(1e6, 4, tmp_path / "killed"), kill)
-    resumed = train(
-        gradient_learner(request), TrainingPlan(1e6, 4, tmp_path / "killed", is_resumed=True)
-    )
-    assert whole.ending == resumed.ending == "done"
-    for name, array in whole.checkpoint.weights.items():
-        assert np.array_equal(array, resumed.checkpoint.weights[name]), name
 
 
 def test_load_grows_over_the_first_half_of_a_training() -> None:

@@ -1,5 +1,7 @@
 """Training by gradients: it learns, saves, resumes exactly, and stops when it diverges."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
 
 from parcae.base.errors import ConfigError, FormatError
@@ -21,7 +24,7 @@ from parcae.decima.learning.recipes import (
     parse_recipe,
     recipe_config,
 )
-from parcae.decima.learning.world import start_weights
+from parcae.decima.learning.world import start_deciding_rule, start_weights
 from parcae.decima.rule import RuleParameter, start_parameters
 from parcae.learning.config import STATE_FILE, Algorithm, TrainConfig, override
 from parcae.learning.loop import (
@@ -34,13 +37,11 @@ from parcae.learning.loop import (
 )
 from parcae.learning.scenario import Scenario, start_rule
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.objectives import Objective
 from parcae.workloads.demands import with_work
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import Workload
-from tests.conftest import made_up
+from tests.conftest import job, made_up
 
 _WORKLOAD = made_up(10, 6.0)
 _CONFIG = SimulationConfig(num_executors=6)
@@ -361,25 +362,6 @@ def test_weights_to_start_from_are_complete_and_of_any_precision() -> None:
     assert _train(replace(_REQUEST, weights=doubles), 1).ending == "done"
 
 
-def test_a_full_disk_in_mid_checkpoint_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "a"
-    _train(_REQUEST, 2, folder=folder)
-    before = (folder / STATE_FILE).read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        _train(_REQUEST, 4, folder=folder, is_resumed=True)
-    monkeypatch.undo()
-    assert (folder / STATE_FILE).read_bytes() == before
-    assert not [p for p in folder.iterdir() if p.name.startswith(".")]
-    assert _train(_REQUEST, 4, folder=folder, is_resumed=True).iterations == 4
-
-
 def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
     changed = override(TrainConfig(), ["learning_rate=0.5", "prior=1,2,3", "window_s=none"])
     assert (changed.learning_rate, changed.prior, changed.window_s) == (0.5, (1.0, 2.0, 3.0), None)
@@ -397,7 +379,7 @@ def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
         parse_recipe("slow")
 
 
-_NOTHING = Workload("nothing", (JobSpec("a", (StageSpec(1, TaskDurations.constant(0)),)),))
+_NOTHING = Workload("nothing", (job("a", (1, 0, ())),))
 
 
 @pytest.mark.parametrize(
@@ -438,3 +420,74 @@ def test_decima_imitates_a_rule_before_it_learns_by_itself() -> None:
         gradient_learner(replace(request, parameters=None))
     with pytest.raises(ConfigError, match="needs no imitation"):
         _train(replace(request, network="corrector"), 1)
+
+
+_ON_GPU = TrainRequest([_SCENARIO], _SMALL, parameters=start_parameters(), device="cuda")
+_needs_gpu = pytest.mark.skipif(
+    torch.cuda.device_count() == 0, reason="PyTorch finds no CUDA device on this machine"
+)
+
+
+@_needs_gpu
+@pytest.mark.parametrize("network", ["corrector", "decima"])
+def test_an_iteration_changes_the_weights_as_on_the_cpu(network: str) -> None:
+    moved = {}
+    for device in ("cpu", "cuda"):
+        learner = gradient_learner(replace(_ON_GPU, network=network, device=device))
+        before = learner.network.export()
+        learner.learn(learner.collect(), 1.0)
+        after = learner.network.export()
+        moved[device] = np.concatenate([(after[name] - before[name]).ravel() for name in before])
+    # Adam moves a weight whose gradient is zero but for rounding as far as any other.
+    difference = float(np.linalg.norm(moved["cuda"] - moved["cpu"]))
+    assert difference < 0.05 * float(np.linalg.norm(moved["cpu"]))
+
+
+@_needs_gpu
+@pytest.mark.parametrize("network", ["corrector", "decima"])
+def test_a_training_goes_on_with_another_device(network: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    request = replace(_ON_GPU, network=network)
+    first = train(gradient_learner(request), TrainingPlan(1e6, 2, folder=folder))
+    assert first.iterations == 2
+    plan = TrainingPlan(1e6, 4, folder=folder, is_resumed=True)
+    for device, iterations in (("cpu", 3), ("cuda", 4)):
+        more = replace(plan, max_iterations=iterations)
+        result = train(gradient_learner(replace(request, device=device)), more)
+        assert result.iterations == iterations
+    assert np.isfinite(result.best)
+    for array in read_checkpoint(folder / BEST_FILE).weights.values():
+        assert np.isfinite(array).all()
+
+
+_ON_CORES = SimulationConfig(world=WorldName.CORES, num_executors=6)
+
+
+@pytest.mark.parametrize("arrivals", ["batch", "load:0.8"])
+@pytest.mark.parametrize("network", ["corrector", "decima"])
+def test_an_iteration_of_training_runs_on_cores(network: str, arrivals: str) -> None:
+    scenario = Scenario(_WORKLOAD, _ON_CORES, arrivals, 5)
+    request = TrainRequest([scenario], _SMALL, network, start_parameters())
+    result = train(gradient_learner(request), TrainingPlan(1e6, max_iterations=1))
+    assert result.ending == "done"
+    assert result.counts["decisions"] > 0
+    assert 0.1 < result.best < 10  # a network that has learned nothing
+
+
+@pytest.mark.parametrize("network", ["corrector", "decima"])
+def test_a_rule_that_plans_orders_is_neither_corrected_nor_imitated(network: str) -> None:
+    scenario = Scenario(_WORKLOAD, _ON_CORES, "batch", 5)
+    imitating = _SMALL.model_copy(update={"imitation": 0.3 if network == "decima" else 0.0})
+    orders = start_rule("tuned", scenario)
+    with pytest.raises(ConfigError, match="plans orders"):
+        gradient_learner(TrainRequest([scenario], imitating, network, orders))
+    with pytest.raises(FormatError, match=r"--rule tuned: .*--recipe fast"):
+        start_deciding_rule("tuned", scenario)
+    assert start_deciding_rule("tuned:batch", scenario).shape == start_parameters().shape
+
+
+def test_idle_slots_are_refused_before_the_training() -> None:
+    scenario = Scenario(_WORKLOAD, _ON_CORES, "batch", 5)
+    request = TrainRequest([scenario], _SMALL, "decima", decima=DecimaSettings(idle_lengths=4))
+    with pytest.raises(ConfigError, match="the world of cores has no idle slots"):
+        gradient_learner(request)

@@ -54,39 +54,6 @@ def test_the_clipped_loss_counts_a_doubled_probability_up_to_the_clip() -> None:
     ).item() == pytest.approx(2.0)
 
 
-def test_the_gradient_of_the_log_probability_matches_finite_differences() -> None:
-    family = _family()
-    weights = family.initial_weights(np.random.default_rng(3))
-    rng = np.random.default_rng(4)
-    weights = {
-        name: array + rng.normal(0, 0.3, array.shape).astype(np.float32)
-        for name, array in weights.items()
-    }
-    data = collected(_SCENARIO, family, weights, seed=1)
-    network = CorrectorModule(weights).double()
-    batch = data.decisions(np.arange(min(40, len(data))), _CPU)
-    batch = type(batch)(
-        **{k: v.double() if v.dtype == torch.float32 else v for k, v in batch.__dict__.items()}
-    )
-    network(batch).log_prob.sum().backward()
-    for name in ("job1_weight", "context_weight", "choice2_weight", "limit1_weight", "prior"):
-        parameter = network.table[name]
-        flat = parameter.data.view(-1)
-        gradient = parameter.grad.view(-1)
-        at = parameter.numel() // 2
-        if name == "prior":
-            at = 2
-        sides = []
-        for step in (1e-5, -1e-5):
-            flat[at] += step
-            with torch.no_grad():
-                sides.append(network(batch).log_prob.sum().item())
-            flat[at] -= step
-        assert gradient[at].item() == pytest.approx(
-            (sides[0] - sides[1]) / 2e-5, rel=1e-4, abs=1e-6
-        ), name
-
-
 def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:
     family = _family()
     weights = family.initial_weights(np.random.default_rng(0))

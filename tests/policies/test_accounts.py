@@ -14,27 +14,21 @@ from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
+from tests.conftest import job
 
 _CORES = SimulationConfig(world=WorldName.CORES, num_executors=4)
 _BY_SIZE = ("srpt", "sjf", "gittins", "tuned", "parcae")
-
-
-def _job(name: str, task_ms: int, num_tasks: int, user: str = "", pool: str = "") -> JobSpec:
-    stages = (StageSpec(num_tasks, TaskDurations.constant(task_ms)),)
-    return JobSpec(name, stages, user=user, pool=pool)
 
 
 #: `ann` has many small jobs, `bob` a large one; the others are known by pool and by name.
 _WORKLOAD = Workload(
     "users",
     (
-        _job("small", 10, 8, "ann"),
-        _job("large", 100, 16, "bob"),
-        _job("night", 10, 8, pool="etl"),
-        _job("page (2)", 10, 8),
+        job("small", (8, 10, ()), user="ann"),
+        job("large", (16, 100, ()), user="bob"),
+        job("night", (8, 10, ()), pool="etl"),
+        job("page (2)", (8, 10, ())),
     ),
 )
 

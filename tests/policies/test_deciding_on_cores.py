@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from parcae.base.errors import ConfigError
 from parcae.cluster.observation import Decision, Observation
 from parcae.cluster.state import ANY_CLASS
 from parcae.decima.catalog import make_policy
-from parcae.environments.cluster import ClusterEnv
 from parcae.policies.additions import named_policy
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
@@ -19,7 +17,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import resume
 from parcae.simulation.simulator import Simulator, simulate
-from parcae.workloads.workload import JobSequence, RandomStreams, Workload, draw_sequence
+from parcae.workloads.workload import JobSequence, RandomStreams, draw_sequence
 from tests.cluster.invariants import check_every_task_ran_once, check_invariants
 from tests.conftest import batch, job, made_up
 
@@ -196,30 +194,3 @@ def test_a_run_that_was_stopped_within_a_planning_round_goes_on_with_the_round()
     trace = parts.trace("fair")
     assert 0 < num_rounds < trace.num_decisions
     np.testing.assert_array_equal(whole.trace("fair").tasks, trace.tasks)
-
-
-def test_the_environment_steps_the_world_of_cores() -> None:
-    workload = Workload("test", (job("a", (2, 1_000, ()), (2, 3_000, (0,))),))
-    env = ClusterEnv(workload=workload, num_jobs=2, executors=2, world="cores")
-    observation, _ = env.reset(seed=1)
-    rng = np.random.default_rng(1)
-    total = 0.0
-    is_over = False
-    while not is_over:
-        rows = env.episodes.max_stages + 1
-        mask = observation["action_mask"]
-        action = np.array([rng.choice(np.flatnonzero(part)) for part in (mask[:rows], mask[rows:])])
-        observation, reward, terminated, truncated, _ = env.step(action)
-        assert env.observation_space.contains(observation)
-        total += reward
-        is_over = terminated or truncated
-    trace = env.episodes.simulators.trace(0, "environment")
-    assert trace.is_complete
-    assert total == pytest.approx(
-        -0.01 * float((trace.completion_ms - trace.arrival_ms).sum()) / 1_000
-    )
-
-
-def test_the_environment_has_no_idle_slots_on_cores() -> None:
-    with pytest.raises(ConfigError, match="idle_lengths: the world of cores has no idle slots"):
-        ClusterEnv(num_jobs=2, executors=2, world="cores", idle_lengths=2)

@@ -23,9 +23,9 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.compiled import size_of
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import Simulator
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
+from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import JobSequence, Workload
+from tests.conftest import job
 
 _SETTINGS = DecimaSettings.model_validate({"features": "jobs"})
 #: Eight executors that move and warm up in no time.
@@ -34,11 +34,8 @@ _CONFIG = SimulationConfig(num_executors=8, moving_delay_ms=0, warmup_delay_ms=0
 
 def _job(name: str, *num_tasks: int) -> JobSpec:
     """A chain of stages with tasks of a second."""
-    stages = [
-        StageSpec(count, TaskDurations.constant(1_000), parents=(row - 1,) if row else ())
-        for row, count in enumerate(num_tasks)
-    ]
-    return JobSpec(name, tuple(stages))
+    stages = [(count, 1_000, (row - 1,) if row else ()) for row, count in enumerate(num_tasks)]
+    return job(name, *stages)
 
 
 def _begun(settings: DecimaSettings = _SETTINGS) -> tuple[Simulator, DecimaPolicy]:

@@ -18,10 +18,8 @@ from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
 from parcae.workloads.demands import with_parallelism_model
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
-from tests.conftest import made_up
+from tests.conftest import job, made_up
 
 _WORKLOAD = made_up(12, 8.0)
 _CONFIG = SimulationConfig(num_executors=10)
@@ -126,8 +124,7 @@ def _tpch_decima() -> Workload:
     """A workload that is as far from the shipped variants as the one they were made on."""
     card = read_checkpoint(SHIPPED.path("decima", "batch")).card
     mean_ms = card["cluster"]["moving_delay_ms"] / card["delay_of_work"]
-    job = JobSpec("one", (StageSpec(10, TaskDurations.constant(round(mean_ms / 10))),))
-    return Workload(card["workload"], (job,))
+    return Workload(card["workload"], (job("one", (10, round(mean_ms / 10), ())),))
 
 
 def test_the_nearest_variant_is_chosen_by_arrivals_then_load_and_delays() -> None:

@@ -24,21 +24,16 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.pools import PoolSpec
 from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
 from tests.cluster.cores import Cores
 from tests.conftest import arriving, batch, job
 
-_JOBS = tuple(
-    JobSpec(name, (StageSpec(4, TaskDurations.constant(ms)),), pool=pool, deadline_ms=due)
-    for name, ms, pool, due in (
-        ("etl-1", 400, "", 3_000),
-        ("etl-2", 100, "", 2_000),
-        ("adhoc", 300, "web", None),
-        ("other", 200, "", None),
-    )
+_JOBS = (
+    job("etl-1", (4, 400, ()), deadline_ms=3_000),
+    job("etl-2", (4, 100, ()), deadline_ms=2_000),
+    job("adhoc", (4, 300, ()), pool="web"),
+    job("other", (4, 200, ())),
 )
 _WORKLOAD = Workload("four", _JOBS)
 _CORES = SimulationConfig(world=WorldName.CORES, num_executors=3)
@@ -221,10 +216,8 @@ def test_the_earliest_deadline_comes_first_and_jobs_without_one_last() -> None:
 def test_a_job_that_cannot_meet_its_deadline_lets_the_others_go() -> None:
     # One core. "early" needs 8 s until its deadline at 5 s; "late" could meet its own at 6 s.
     # The first job to arrive starts one task.
-    jobs = tuple(
-        JobSpec(name, (StageSpec(8, TaskDurations.constant(ms)),), deadline_ms=due)
-        for name, ms, due in (("early", 1_000, 5_000), ("late", 500, 6_000))
-    )
+    early = job("early", (8, 1_000, ()), deadline_ms=5_000)
+    jobs = (early, job("late", (8, 500, ()), deadline_ms=6_000))
     workload = Workload("two", jobs)
     config = _CORES.model_copy(update={"num_executors": 1})
     ends = {

@@ -21,7 +21,6 @@ from parcae.policies.orders.policy import OrderPolicy, gittins_index, gittins_ta
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
 from parcae.policies.rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.simulation.kernels.playing import play
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import arriving, batch, job
@@ -96,27 +95,6 @@ def test_late_jobs_come_before_all_others_and_share_under_psbs() -> None:
         assert (tier[1] == tier[2]) == (kind is OrderKind.PSBS)
         weights = [0, 1, 1, 0] if kind is OrderKind.PSBS else [0] * 4
         assert orders.jobs.weight.tolist() == weights
-
-
-@pytest.mark.parametrize(
-    ("num_tasks", "ends_ms"),
-    [
-        # A core each, as far as jobs can use them. The slowest of 2 tasks is taken to outlast the
-        # other by a quarter of a task, that of 4 by three eighths: the first job needs 2,250 ms;
-        # the other then has 2,125 ms left, for two cores.
-        ((2, 4), [2_250.0, 3_312.5]),
-        # Where jobs outnumber cores, older ones are served first, as Spark does.
-        ((1, 1, 1), [1_000.0, 1_000.0, 2_000.0]),
-    ],
-)
-def test_the_virtual_run_shares_cores_equally(
-    num_tasks: tuple[int, ...], ends_ms: list[float]
-) -> None:
-    sequence = batch(*(job("a", (count, 1_000, ())) for count in num_tasks))
-    simulator = Simulator(sequence, _config(2), 1)
-    formula = _planner(OrderKind.FSP).tables_for(len(num_tasks), len(num_tasks))
-    play(simulator.simulation, formula)
-    assert formula.virtual.jobs.end_ms == pytest.approx(ends_ms, abs=1.0)
 
 
 def test_gittins_index_falls_with_age_where_sizes_spread_far() -> None:

@@ -20,6 +20,7 @@ from parcae.simulation.simulator import simulate
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
+from tests.conftest import job
 
 _CORES = SimulationConfig(world=WorldName.CORES, num_executors=4)
 _EXECUTORS = SimulationConfig(num_executors=4)
@@ -29,19 +30,15 @@ _XML = """<allocations>
 </allocations>"""
 
 
-def _job(name: str, pool: str, task_ms: int, num_tasks: int = 8) -> JobSpec:
-    return JobSpec(name, (StageSpec(num_tasks, TaskDurations.constant(task_ms)),), pool=pool)
-
-
 #: Two tenants: `etl` has a long and a short job, `web` has one job. They arrive while a job of
 #: `etl` has all four cores for 10 ms.
 _WORKLOAD = Workload(
     "tenants",
     (
-        _job("first", "etl", 10, 4),
-        _job("long", "etl", 100),
-        _job("short", "etl", 50),
-        _job("page", "web", 60),
+        job("first", (4, 10, ()), pool="etl"),
+        job("long", (8, 100, ()), pool="etl"),
+        job("short", (8, 50, ()), pool="etl"),
+        job("page", (8, 60, ()), pool="web"),
     ),
 )
 _ARRIVAL_MS = np.array([0, 1, 1, 1])
@@ -169,7 +166,8 @@ def test_pools_that_jobs_name_and_no_file_defines_are_made_as_by_spark(
     path = tmp_path / "pools.xml"
     path.write_text(file)
     jobs = tuple(
-        _job(name, pool, 1_000, 20) for name, pool in (("x1", "a"), ("x2", "a"), ("y", "b"))
+        job(name, (20, 1_000, ()), pool=pool)
+        for name, pool in (("x1", "a"), ("x2", "a"), ("y", "b"))
     )
     workload = Workload("named", jobs)
     config = SimulationConfig(world=WorldName.CORES, num_executors=2)
@@ -209,7 +207,7 @@ def test_one_pool_is_fifo_by_spark_job_where_the_log_tells_them() -> None:
 
 def test_without_a_file_task_sets_of_no_pool_share_equally() -> None:
     """SPARK-42157; with a file that does not say so, and before Spark 3.4, they run in order."""
-    workload = Workload("bare", tuple(_job(name, "", 1_000, 20) for name in ("x", "y")))
+    workload = Workload("bare", tuple(job(name, (20, 1_000, ())) for name in ("x", "y")))
     config = SimulationConfig(world=WorldName.CORES, num_executors=2)
     sequence = JobSequence(workload, np.arange(2), np.zeros(2, np.int64))
     names = ["fair:pools", "fair:pools-3.3"]
@@ -281,7 +279,7 @@ def test_jobs_of_an_unknown_size_are_in_their_pool(tmp_path: Path) -> None:
 
 
 def test_pools_of_another_workload_are_refused() -> None:
-    other = Workload("one", (_job("one", "", 10),))
+    other = Workload("one", (job("one", (8, 10, ())),))
     policy = resolve_policies(_WORKLOAD, ["srpt"], _CORES, "batch", 4).policies["srpt"]
     with pytest.raises(PolicyError, match="1 recurring"):
         simulate(_SEQUENCE, TenantPolicy("srpt+", policy, tenants(other)), _CORES, 1)
@@ -307,7 +305,7 @@ def test_a_pool_without_jobs_is_refused_before_anything_runs(tmp_path: Path) -> 
 def test_single_pools_are_named_by_the_jobs_too(tmp_path: Path) -> None:
     path = tmp_path / "pools.json"
     path.write_text('{"pools": {"mine": {"min_share": 4}}, "jobs": {"pa*": "mine"}}')
-    jobs = tuple(replace(job, pool="") for job in _WORKLOAD.jobs)
+    jobs = tuple(replace(one, pool="") for one in _WORKLOAD.jobs)
     workload = Workload("tenants", jobs)
     text = f"fifo+pools:{path}"
     policy = resolve_policies(workload, [text], _CORES, "batch", 4).policies[text]

@@ -10,7 +10,6 @@ import pytest
 from benchmarks.expert_iteration import (
     Judged,
     StudentPolicy,
-    describe,
     gather,
     keep_kind,
     learn,
@@ -19,7 +18,6 @@ from benchmarks.expert_iteration import (
 from benchmarks.planning_profile import two_profiles
 
 from parcae.base.errors import ConfigError
-from parcae.cluster.observation import Decision, Observation
 from parcae.decima.rollouts.policy import RolloutPolicy
 from parcae.evaluation.compare import ClusterWorld
 from parcae.policies.additions import named_policy
@@ -113,30 +111,6 @@ def test_without_a_better_candidate_the_base_decides(
     assert ends(student(0.6)) == ends(planner.base)
     assert ends(student(0.4)) != ends(planner.base)
     assert all(np.isfinite(features).all() for features in seen)
-
-
-def test_candidates_are_described_by_their_own_numbers(
-    world: ClusterWorld, planner: RolloutPolicy
-) -> None:
-    described = []
-
-    class Describing:
-        """Plays as the base and describes its candidates."""
-
-        name = "describing"
-
-        def decide(self, observation: Observation) -> Decision:
-            options = planner.options(observation)
-            described.append((describe(observation, options), options))
-            return options[0]
-
-    simulate(world.draw(4), Describing(), world.config, 4)
-    for features, options in described:
-        assert len(features) == len(options)
-        # The last two columns: same stage as the base's, same job.
-        assert features[0, -2:].tolist() == [1, float(options[0].stage >= 0)]
-        same_stage = [option.stage == options[0].stage for option in options]
-        assert features[:, -2].astype(bool).tolist() == same_stage
 
 
 def test_the_runs_that_are_known_share_no_duration_with_those_that_happen() -> None:

@@ -26,9 +26,8 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.archive import load_workload
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
+from tests.conftest import batch, job
 
 _NUM_JOBS = 6
 _CORES = 7
@@ -46,11 +45,10 @@ def _sequence(seed: int) -> JobSequence:
         stages = []
         for index in range(int(rng.integers(1, 6))):
             parents = tuple(int(p) for p in np.flatnonzero(rng.random(index) < 0.5))
-            durations = TaskDurations.constant(int(rng.integers(500, 9000)))
-            stages.append(StageSpec(int(rng.integers(1, 9)), durations, parents))
-        jobs.append(JobSpec(f"job {row}", tuple(stages)))
-    workload = Workload("exact", tuple(jobs))
-    return JobSequence(workload, np.arange(_NUM_JOBS), np.zeros(_NUM_JOBS, np.int64))
+            task_ms = int(rng.integers(500, 9000))
+            stages.append((int(rng.integers(1, 9)), task_ms, parents))
+        jobs.append(job(f"job {row}", *stages))
+    return batch(*jobs)
 
 
 class _Foretold:
@@ -180,10 +178,8 @@ def test_a_rollout_in_decimas_world_knows_the_jobs_that_have_left(
 def test_a_rollout_ends_at_its_horizon_with_an_estimate_of_the_rest(
     horizon_ms: int, expected_ms: int
 ) -> None:
-    second = TaskDurations.constant(1_000)
-    jobs = tuple(JobSpec(str(n), (StageSpec(n, second),)) for n in (1, 3))
-    workload = Workload("two jobs", jobs)
-    sequence = JobSequence(workload, np.arange(2), np.zeros(2, np.int64))
+    sequence = batch(*(job(str(n), (n, 1_000, ())) for n in (1, 3)))
+    workload = sequence.workload
     config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
     foretold = _Foretold(make_policy("fifo", 1), RolloutModel(workload, config), horizon_ms)
     simulator = Simulator(sequence, config, 0)
@@ -193,10 +189,8 @@ def test_a_rollout_ends_at_its_horizon_with_an_estimate_of_the_rest(
 
 
 def test_finished_tasks_show_how_wrong_a_jobs_estimates_are() -> None:
-    second = TaskDurations.constant(1_000)
-    job = JobSpec("two stages", (StageSpec(40, second), StageSpec(40, second, (0,))))
-    workload = Workload("one job", (job,))
-    sequence = JobSequence(workload, np.zeros(1, np.int64), np.zeros(1, np.int64))
+    sequence = batch(job("two stages", (40, 1_000, ()), (40, 1_000, (0,))))
+    workload = sequence.workload
     config = SimulationConfig(
         num_executors=2, moving_delay_ms=0, warmup_delay_ms=0, estimate_error=0.8
     )
