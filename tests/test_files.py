@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from parcae.base.errors import ConfigError, FormatError
+from parcae.base.errors import ConfigError
 from parcae.base.files import (
     check_folder,
     check_place,
-    check_regular,
     locked_folder,
     remove_unfinished,
     write_text,
@@ -129,14 +128,6 @@ def test_an_open_file_is_written_to_between_what_is_printed(tmp_path: Path) -> N
     with (tmp_path / "out").open("w") as stream:
         subprocess.run([sys.executable, "-c", program], stdout=stream, check=True)
     assert (tmp_path / "out").read_text() == "before\ntext\nafter\n"
-
-
-def test_a_pipe_is_not_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FormatError, match="this is a pipe, not a file"):
-        check_regular(tmp_path / "pipe")
-    with pytest.raises(FormatError, match="this is a device, not a file"):
-        check_regular(Path("/dev/zero"))
 
 
 def test_a_killed_writer_leaves_a_file_that_is_found(tmp_path: Path) -> None:

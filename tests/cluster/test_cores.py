@@ -24,6 +24,24 @@ from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants
 
 
+def test_a_plan_is_due_when_a_stage_has_no_task_left_to_start_and_when_it_ends() -> None:
+    cores = Cores(2)
+    now = cores.state.now
+    job = cores.arrive([(3, 100.0, ()), (1, 50.0, (0,))])
+    cores.reveal(job, 0)
+    cores.follow()
+    cores.offer()
+    assert not now.is_plan_due[0]
+    assert cores.end(0) == NO_STAGE
+    cores.offer()
+    assert now.is_plan_due[0]
+    cores.follow()
+    assert cores.end(0) == NO_STAGE
+    assert not now.is_plan_due[0]
+    cores.end_stage(1)
+    assert now.is_plan_due[0]
+
+
 def test_decisions_are_an_order_over_all_cores() -> None:
     cores = Cores(4)
     state = cores.state

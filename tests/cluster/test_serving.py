@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.cluster.kernels.cores import complete_stage, reveal_stage, set_counts
+from parcae.cluster.kernels.cores import complete_stage
 from parcae.cluster.kernels.serving import (
     add_stage,
     durations_changed,
     forget_orders,
-    hide_stage,
     job_ended,
     rerun_tasks,
-    resize,
     stages_added,
     tasks_ended,
     tasks_started,
@@ -32,99 +30,6 @@ from parcae.cluster.state import (
 )
 from tests.cluster.cores import Cores
 from tests.cluster.invariants import check_invariants
-
-
-def _running(cores: Cores) -> list[int]:
-    """Return the stage that every executor row runs; NO_STAGE if none."""
-    stages: list[int] = cores.state.executors.stage.tolist()
-    return stages
-
-
-def test_reported_tasks_take_the_longest_idle_cores() -> None:
-    cores = Cores(3)
-    cores.reveal(cores.arrive([(5, 10.0, ())]), 0)
-    assert tasks_started(cores.state, 0, 2) == 2
-    assert _running(cores) == [0, 0, NO_STAGE]
-    assert (cores.state.now.num_idle[0], cores.state.jobs.remaining_ms[0]) == (1, 30.0)
-    check_invariants(cores.state)
-
-
-def test_fewer_cores_than_running_tasks_leave_rows_that_stand_for_no_core() -> None:
-    cores = Cores(3)
-    state = cores.state
-    cores.reveal(cores.arrive([(5, 10.0, ())]), 0)
-    tasks_started(state, 0, 2)
-    resize(state, 1)
-    assert (state.now.num_executors[0], state.now.num_idle[0]) == (1, 0)
-    assert tasks_started(state, 0, 2) == 1  # the table has three rows
-    tasks_ended(state, 0, 2, 0, 20)
-    assert state.now.num_idle[0] == 0  # one task still runs, on the only core
-    tasks_ended(state, 0, 1, 0, 10)
-    assert state.now.num_idle[0] == 1
-    check_invariants(state)
-    resize(state, 3)
-    assert (state.now.num_idle[0], state.now.is_plan_due[0]) == (3, 1)
-    check_invariants(state)
-
-
-def test_failed_tasks_are_to_be_started_again() -> None:
-    cores = Cores(2)
-    state = cores.state
-    job = cores.arrive([(2, 10.0, ())])
-    cores.reveal(job, 0)
-    tasks_started(state, 0, 2)
-    assert (state.stages.frontier_rank[0], state.jobs.num_unstarted[job]) == (-1, 0)
-    tasks_ended(state, 0, 1, 1, 12)
-    assert (state.stages.num_started[0], state.stages.num_finished[0]) == (1, 1)
-    # The stage keeps its place in the order in which stages became runnable.
-    assert (state.stages.frontier_rank[0], state.jobs.num_unstarted[job]) == (0, 1)
-    assert (state.stages.executed_ms[0], state.jobs.remaining_ms[job]) == (12, 10.0)
-    check_invariants(state)
-
-
-def test_a_stage_may_turn_out_to_have_more_or_fewer_tasks() -> None:
-    cores = Cores(2)
-    state = cores.state
-    job = cores.arrive([(2, 10.0, ())])
-    cores.reveal(job, 0)
-    state.now.is_plan_due[0] = 0
-    set_counts(state, 0, 4, 0, 0)
-    durations_changed(state, job)
-    assert (state.jobs.work_ms[job], state.now.is_plan_due[0]) == (40.0, 1)
-    tasks_started(state, 0, 1)
-    set_counts(state, 0, 1, 1, 0)
-    durations_changed(state, job)
-    assert (state.jobs.remaining_ms[job], state.jobs.num_unstarted[job]) == (0.0, 0)
-    assert state.contenders.front[job] == NO_STAGE
-    check_invariants(state)
-
-
-def test_a_hidden_stage_counts_as_work_but_no_core_may_run_it() -> None:
-    cores = Cores(2)
-    state = cores.state
-    job = cores.arrive([(3, 10.0, ())])
-    hide_stage(state, 0)
-    assert (state.jobs.num_unsaturated[job], state.now.num_open[0]) == (0, 0)
-    assert state.jobs.remaining_ms[job] == 30.0
-    cores.follow()
-    assert cores.offer() == []
-    check_invariants(state)
-
-
-def test_a_stage_that_appears_is_served_by_the_default_order() -> None:
-    cores = Cores(2)
-    state = cores.state
-    job = cores.arrive([(1, 10.0, ())])
-    cores.reveal(job, 0)
-    assert add_stage(state, job, 4, 25.0, 0) == 1
-    assert (state.jobs.num_stages[job], state.now.num_stages[0]) == (2, 2)
-    assert state.stage_orders.limit[1] == UNLIMITED
-    durations_changed(state, job)
-    assert (state.jobs.work_ms[job], state.jobs.remaining_ms[job]) == (110.0, 110.0)
-    reveal_stage(state, 1)
-    cores.follow()
-    assert [stage for _, _, stage in cores.offer()] == [0, 1]
-    check_invariants(state)
 
 
 def test_downstream_work_is_that_of_the_heaviest_path_to_a_leaf() -> None:
@@ -169,7 +74,7 @@ def test_a_job_that_ends_early_frees_its_cores_and_keeps_what_it_needed() -> Non
     state.now.clock_ms[0] = 80
     job_ended(state, job)
     assert (state.jobs.completion_ms[job], state.jobs.completion_ms[other]) == (80, NOT_YET)
-    assert _running(cores) == [NO_STAGE, NO_STAGE]
+    assert state.executors.stage.tolist() == [NO_STAGE, NO_STAGE]
     assert state.now.num_idle[0] == 2
     assert state.active[: state.now.num_active[0]].tolist() == [other]
     assert state.stages.num_tasks[:2].tolist() == [1, 1]

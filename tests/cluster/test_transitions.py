@@ -11,11 +11,14 @@ from parcae.base.errors import InvariantError
 from parcae.cluster.kernels.decisions import hold_ended
 from parcae.cluster.kernels.executors import offer_all, offer_next
 from parcae.cluster.kernels.tables import (
+    first_for_class,
     may_idle,
+    pop_idle,
+    push_idle,
     relative,
     slot_ms,
 )
-from parcae.cluster.state import NO_JOB, NOT_YET, UNLIMITED, ExecutorClass
+from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, UNLIMITED, ExecutorClass
 from tests.cluster.executors import Executors
 from tests.cluster.invariants import check_invariants
 
@@ -145,6 +148,14 @@ def test_a_wrong_count_is_detected(table: str, column: str, change: int) -> None
         check_invariants(cluster.state)
 
 
+def test_a_pool_is_a_queue() -> None:
+    state = Executors(3).state
+    assert [pop_idle(state, 0) for _ in range(3)] == [0, 1, 2]
+    for executor in (2, 0, 1):
+        push_idle(state, 0, executor)
+    assert [pop_idle(state, 0) for _ in range(3)] == [2, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("limit", "length", "clock_ms", "expected_ms"),
     [
@@ -197,3 +208,16 @@ def test_a_decision_may_name_the_class() -> None:
     cluster = Executors(large, small)
     cluster.submit([(2, 10.0, ())], memory=[1.0])
     assert cluster.decide(0, limit=1, executor_class=1) == -1  # the class is too small
+
+
+def test_the_first_stage_for_a_class_is_runnable_or_schedulable() -> None:
+    cluster = Executors(ExecutorClass(2, 1.0, 1.0), ExecutorClass(1, 1.0, 0.5))
+    stages = [(1, 10.0, (1,)), (1, 10.0, ()), (9, 10.0, ())]
+    cluster.submit(stages, memory=[0.4, 0.4, 1.0])
+    state = cluster.state
+    assert first_for_class(state, 0, 1, True) == 1
+    assert first_for_class(state, 0, 0, False) == 1
+    cluster.decide(1)
+    assert first_for_class(state, 0, 1, True) == NO_STAGE  # the other runnable stage is too large
+    assert first_for_class(state, 0, 0, True) == 2
+    assert first_for_class(state, 0, 1, False) == 0  # schedulable: its parent is saturated

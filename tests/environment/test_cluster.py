@@ -117,22 +117,11 @@ def test_executors_may_idle_only_while_others_work() -> None:
     "settings",
     [
         {"num_jobs": 6, "executors": 5},
-        {
-            "workload": "synthetic",
-            "num_jobs": 4,
-            "executors": 7,
-            "num_limits": 3,
-            "max_stages": 3,
-            "max_jobs": 2,
-        },
+        {"workload": "synthetic", "num_jobs": 4, "executors": 7, "num_limits": 3, "max_jobs": 2},
         {"num_jobs": 8, "executors": 4, "arrivals": "poisson:3s", "max_stages": 1},
-        {
-            "num_jobs": 5,
-            "executor_classes": (ExecutorClass(1, 1.0, 1.0), ExecutorClass(2, 2.0, 4.0)),
-        },
         {"num_jobs": 5, "executors": 3, "unknown_share": 0.5, "moving_delay_ms": 0},
     ],
-    ids=["batch", "little room", "one row", "classes", "unknown durations"],
+    ids=["batch", "little room", "one row", "unknown durations"],
 )
 def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> None:
     env = ClusterEnv(**settings)
@@ -151,11 +140,7 @@ def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> 
         ({"arrivals": "poisson:3s", "objective": "makespan"}, "makespan_s", 1),
         # The time before the first executor of an elastic cluster counts, in each episode anew.
         (
-            {
-                "arrivals": "poisson:5s",
-                "world": "cores",
-                "elastic": {"min_cores": 0, "start_ms": 3_000},
-            },
+            {"arrivals": "poisson:5s", "world": "cores", "elastic": {"start_ms": 3_000}},
             "average_jct_s",
             6,
         ),
@@ -283,19 +268,16 @@ def test_a_step_after_the_end_asks_for_a_reset() -> None:
     ("settings", "message"),
     [
         ({"num_job": 3}, "did you mean 'num_jobs'"),
-        ({"num_executors": 3}, "did you mean 'executors'"),
         ({"idle_lenghts": 3}, "did you mean 'idle_lengths'"),
         ({"idle_lengths": -1}, "setting idle_lengths = -1: Input should be greater than or equal"),
         ({"executors": 3, "executor_classes": "decima"}, "at least 4 executors, not 3"),
         ({"executor_classes": "4x1"}, "write decima, or EXECUTORSxCPUxMEMORY"),
         ({"zzz": 3}, "known are workload"),
         ({"num_jobs": 0}, "setting num_jobs = 0: Input should be greater than or equal to 1"),
-        ({"executors": -2}, "setting executors = -2: Input should be greater"),
         ({"workload": "tpchh"}, "did you mean 'tpch'"),
         ({"arrivals": "often"}, "write batch, poisson:25s"),
         ({"arrivals": "recorded"}, "import it with"),
         ({"objective": "p95-jct"}, "write one of average-jct, makespan"),
-        ({"objective": "speed"}, "write one of average-jct"),
         ({"executors": 4, "num_limits": 5}, "ask for at most as many limits"),
         ({"end_ms": 5, "mean_episode_ms": 5.0}, "not both"),
         ({"parallelism_model": "some"}, "write one of none"),
@@ -312,7 +294,6 @@ def test_a_step_after_the_end_asks_for_a_reset() -> None:
             "idle_lengths: the world of cores has no idle slots",
         ),
         ({"end_ms": 10**30}, "setting end_ms = 1.*: Input should be less"),
-        ({"mean_episode_ms": np.inf}, "setting mean_episode_ms = inf: Input should be less"),
         ({"reward_scale": np.inf}, "setting reward_scale = inf: Input should be a finite number"),
     ],
 )

@@ -60,7 +60,7 @@ FAULTS = (
         "cores",
         "state.jobs.num_unstarted[state.stages.job[stage]] -= 1\n    state.now.is_plan_due[0] = 1",
         "state.jobs.num_unstarted[state.stages.job[stage]] -= 1",
-        "oracle/test_cores_against_oracle.py -k 'random_sets and srpt'",
+        "cluster/test_cores.py -k plan_is_due",
     ),
     Fault(
         "needy-pool-at-its-share",
@@ -131,14 +131,14 @@ FAULTS = (
         "executors",
         "sources.idle_tail[row] = executor\n    sources.num_idle[row] += 1",
         "sources.num_idle[row] += 1",
-        "golden simulation/test_oracle.py -k 'by_hand or random_decisions'",
+        "cluster/test_transitions.py -k queue",
     ),
     Fault(
         "last-runnable-stage-first",
         "executors",
         "if rank >= 0 and (best == NO_STAGE or rank < best_rank) and is_schedulable(state, stage):",
         "if rank >= 0 and (best == NO_STAGE or rank > best_rank) and is_schedulable(state, stage):",
-        "golden simulation/test_oracle.py -k 'by_hand or random_decisions'",
+        "simulation/test_oracle.py -k 'same_tasks and fair and batch'",
     ),
     Fault(
         "events-without-push-order",

@@ -69,27 +69,6 @@ def test_searches_run_on_seeds_that_comparisons_are_refused() -> None:
     assert min(seeds) >= TUNING_SEED_START
 
 
-@pytest.mark.slow
-def test_tuning_for_another_objective_finds_other_parameters() -> None:
-    tuned = {}
-    for objective in (Objective.AVERAGE_JCT, Objective.MAKESPAN):
-        scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 8, objective)
-        tuned[objective] = tune_rule(
-            scenario, budget_s=60, max_generations=12, runs_per_generation=16, num_selection=30
-        )
-    curves = solo_curves(_WORKLOAD, _CONFIG)
-    for objective, other in (
-        (Objective.AVERAGE_JCT, Objective.MAKESPAN),
-        (Objective.MAKESPAN, Objective.AVERAGE_JCT),
-    ):
-        runs = Scenario(_WORKLOAD, _CONFIG, "batch", 8, objective).batch(range(200))
-        of_objective, others = (
-            runs.cost(RulePolicy("r", tuple(tuned[o].parameters), curves).play_many).mean()
-            for o in (objective, other)
-        )
-        assert of_objective < others
-
-
 def test_tuning_starts_from_the_shipped_rule_unless_told_otherwise() -> None:
     scenario = Scenario(_WORKLOAD, SimulationConfig(world=WorldName.CORES), "batch", 4)
     shipped = TuneOptions(output=Path("x.safetensors")).start_parameters(scenario)

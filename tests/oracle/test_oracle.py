@@ -117,48 +117,24 @@ def _assert_deterministic(
     _assert_reproduces(got, results[job_set.id][policy][f"det_{mode}"], fields=8, what=what)
 
 
-@pytest.mark.parametrize("mode", [DurationMode.FIRST, DurationMode.MEAN])
+@pytest.mark.parametrize(
+    "set_ids", [_SMALL_SETS, pytest.param((), marks=pytest.mark.slow)], ids=["small", "all"]
+)
 @pytest.mark.parametrize("policy", _POLICIES)
-@pytest.mark.parametrize("set_id", _SMALL_SETS)
-def test_the_oracle_reproduces_a_small_set_exactly(
+def test_the_oracle_reproduces_sets_exactly_and_draw_by_draw(
     sets: dict[str, JobSet],
     tpch: Workload,
     results: dict[str, Any],
-    set_id: str,
     policy: str,
-    mode: DurationMode,
-) -> None:
-    _assert_deterministic(sets[set_id], tpch, results, policy, mode)
-
-
-@pytest.mark.parametrize("policy", _POLICIES)
-@pytest.mark.parametrize("set_id", _SMALL_SETS)
-def test_the_oracle_reproduces_a_sampled_run_draw_by_draw(
-    sets: dict[str, JobSet], tpch: Workload, results: dict[str, Any], set_id: str, policy: str
-) -> None:
-    expected = results[set_id][policy]["stochastic_seed1000_exact"]
-    _assert_reproduces(
-        _run(sets[set_id], tpch, policy, LegacyDraws()),
-        expected,
-        fields=5,
-        what=f"{set_id} {policy}",
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", _POLICIES)
-def test_the_oracle_reproduces_every_set_exactly(
-    sets: dict[str, JobSet], tpch: Workload, results: dict[str, Any], policy: str
+    set_ids: tuple[str, ...],
 ) -> None:
     assert len(sets) == 12
-    for job_set in sets.values():
+    for set_id in set_ids or sets:
         for mode in (DurationMode.FIRST, DurationMode.MEAN):
-            _assert_deterministic(job_set, tpch, results, policy, mode)
-        expected = results[job_set.id][policy]["stochastic_seed1000_exact"]
-        what = f"{job_set.id} {policy} sampled"
-        _assert_reproduces(
-            _run(job_set, tpch, policy, LegacyDraws()), expected, fields=5, what=what
-        )
+            _assert_deterministic(sets[set_id], tpch, results, policy, mode)
+        expected = results[set_id][policy]["stochastic_seed1000_exact"]
+        got = _run(sets[set_id], tpch, policy, LegacyDraws())
+        _assert_reproduces(got, expected, fields=5, what=f"{set_id} {policy} sampled")
 
 
 def _single_task(levels: tuple[int, ...], *samples: list[int]) -> JobSpec:

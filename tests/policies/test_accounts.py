@@ -101,15 +101,3 @@ def test_tiers_state_work_in_a_known_unit(name: str) -> None:
     else:
         assert unit == (-1.0 if name == "gittins" else 0.0)
     assert math.isfinite(unit)
-
-
-def test_a_policy_made_by_name_has_what_the_name_adds() -> None:
-    """Forecasts, consolidations and services make policies so."""
-    index = np.array([1, *[0] * 60])
-    sequence = JobSequence(_WORKLOAD, index, np.zeros(len(index), np.int64))
-    ends = {}
-    for name in ("srpt", "account"):
-        policy = named_policy(name, _WORKLOAD, _CORES)
-        ends[name] = simulate(sequence, policy, _CORES, 1).completion_ms
-    assert float(ends["account"][0]) == _means_s("account")[1]
-    assert ends["account"][0] < ends["srpt"][0]

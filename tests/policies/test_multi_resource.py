@@ -300,15 +300,6 @@ def test_graphene_is_tuned_over_alpha_with_every_pair_of_thresholds_and_then_fin
     assert sweep.costs[sweep.best] == min(sweep.costs.values())
 
 
-def test_a_new_job_is_offered_executors_that_idle_in_the_pool_of_another() -> None:
-    first = _job("first", (1, 10_000, 0.9, ()), (2, 1_000, 0.4, (0,)))
-    second = _job("second", (1, 1_000, 0.4, ()))
-    sequence = JobSequence(Workload("w", (first, second)), np.array([0, 1]), np.array([0, 1_000]))
-    trace = simulate(sequence, _rule(_PAIR, first, second, AHEAD=1.0), _PAIR, 0)
-    # The small executor idled in the first job, for its second stage.
-    assert trace.completion_ms.tolist() == [11_000, 2_000]
-
-
 def _sequence(seed: int, num_jobs: int) -> JobSequence:
     """Random DAGs whose stages need up to the whole memory of the largest class."""
     rng = np.random.default_rng(seed)

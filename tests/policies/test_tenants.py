@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ from parcae.policies.policy_file import export_policy
 from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import simulate
-from parcae.workloads.durations import TaskDurations
-from parcae.workloads.job import JobSpec, StageSpec
 from parcae.workloads.workload import JobSequence, Workload
 from tests.conftest import job
 
@@ -182,29 +179,6 @@ def test_pools_that_jobs_name_and_no_file_defines_are_made_as_by_spark(
         assert resolved.rows[text].variant.endswith("a, b as jobs name them")
 
 
-def test_one_pool_is_fifo_by_spark_job_where_the_log_tells_them() -> None:
-    """The second stage of x is a Spark job that is numbered after y's; y goes first then."""
-    durations = TaskDurations.constant(1_000)
-
-    def workload(*spark_job: int) -> Workload:
-        first, second, other = spark_job
-        x = (
-            StageSpec(2, durations, spark_job=first),
-            StageSpec(4, durations, (0,), spark_job=second),
-        )
-        y = (StageSpec(4, durations, spark_job=other),)
-        return Workload("w", (JobSpec("x", x, pool="a"), JobSpec("y", y, pool="a")))
-
-    config = SimulationConfig(world=WorldName.CORES, num_executors=2)
-    unknown, known = workload(-1, -1, -1), workload(0, 1, 0)
-    for jobs, expected in ((unknown, [4_000, 5_000]), (known, [5_000, 3_000])):
-        sequence = JobSequence(jobs, np.arange(2), np.array([0, 1]))
-        made = resolve_policies(jobs, ["fifo", "fair:pools"], config, "batch", 2).policies
-        for policy in made.values():
-            trace = simulate(sequence, policy, config, 1)
-            assert trace.completion_ms.tolist() == expected
-
-
 def test_without_a_file_task_sets_of_no_pool_share_equally() -> None:
     """SPARK-42157; with a file that does not say so, and before Spark 3.4, they run in order."""
     workload = Workload("bare", tuple(job(name, (20, 1_000, ())) for name in ("x", "y")))
@@ -217,29 +191,12 @@ def test_without_a_file_task_sets_of_no_pool_share_equally() -> None:
     assert simulate(sequence, old, config, 1).completion_ms.tolist() == [10_000, 20_000]
 
 
-def test_a_minimum_share_comes_before_weights(tmp_path: Path) -> None:
-    path = tmp_path / "pools.json"
-    path.write_text('{"pools": {"etl": {"weight": 3}, "web": {"min_share": 3}}}')
-    trace = _trace(f"srpt+pools:{path}")
-    assert _starts(trace) == [3, 3, 3, 2]
-    assert _running_at(trace, 80) == (1, 3)
-
-
 def test_a_higher_priority_comes_first_whatever_the_policy_says(tmp_path: Path) -> None:
     path = tmp_path / "priorities.csv"
     path.write_text("job,priority\nlong,10\npage,-1\n")
     trace = _trace(f"srpt+priorities:{path}")
     # Two rounds of four tasks a job: `long` first, then `short`, then `page`.
     assert trace.completion_ms.tolist() == [10, 210, 310, 430]
-
-
-def test_priorities_count_inside_pools(tmp_path: Path) -> None:
-    pools = tmp_path / "pools.xml"
-    pools.write_text(_XML)
-    priorities = tmp_path / "priorities.csv"
-    priorities.write_text("job,priority\nlong,1\npage,99\n")
-    trace = _trace(f"srpt+pools:{pools}+priorities:{priorities}")
-    assert _starts(trace) == [3, 1, 1, 1]
 
 
 def test_accounts_count_inside_pools(tmp_path: Path) -> None:
@@ -300,14 +257,3 @@ def test_a_pool_without_jobs_is_refused_before_anything_runs(tmp_path: Path) -> 
     path.write_text('{"pools": {"elt": {}}}')
     with pytest.raises(ConfigError, match="no job is assigned to pool 'elt'"):
         resolve_policies(_WORKLOAD, [f"srpt-cap:tuned+pools:{path}"], _CORES, "batch", 4)
-
-
-def test_single_pools_are_named_by_the_jobs_too(tmp_path: Path) -> None:
-    path = tmp_path / "pools.json"
-    path.write_text('{"pools": {"mine": {"min_share": 4}}, "jobs": {"pa*": "mine"}}')
-    jobs = tuple(replace(one, pool="") for one in _WORKLOAD.jobs)
-    workload = Workload("tenants", jobs)
-    text = f"fifo+pools:{path}"
-    policy = resolve_policies(workload, [text], _CORES, "batch", 4).policies[text]
-    sequence = JobSequence(workload, np.arange(4), _ARRIVAL_MS)
-    assert _starts(simulate(sequence, policy, _CORES, 1, record=True)) == [3, 3, 3, 3]

@@ -169,31 +169,6 @@ def test_a_task_is_slow_against_the_median_of_those_that_finished() -> None:
         assert trace.faults.copies == copies
 
 
-def test_a_copy_that_is_overtaken_is_ended() -> None:
-    faults = _SPECULATION.model_copy(update={"straggler_factor": 2.0})
-    trace = _run(4, [100, 100, 100, 100], faults, seed=1)
-    assert _events(trace)[3:] == [(3, 3, 0, 200), (3, 0, 160, 200)]
-    assert trace.completion_ms.tolist() == [200]
-    assert trace.faults is not None
-    assert (trace.faults.copies, trace.faults.copies_won, trace.faults.wasted_ms) == (1, 0, 40)
-
-
-def test_a_task_whose_two_attempts_run_does_not_fail_more_often_than_allowed() -> None:
-    # Where both attempts failed, the task would have failed twice, and Spark would end its job.
-    update = {"failure_rate": 0.7, "max_failures": 2, "speculation_quantile": 0.2}
-    config = config_of(4).model_copy(update={"faults": _SPECULATION.model_copy(update=update)})
-    workload = Workload("one", (job_spec("job", [[100] * 12]),))
-    sequence = JobSequence(workload, np.zeros(1), np.zeros(1))
-    num_copies = 0
-    for seed in range(20):
-        simulator = Simulator(sequence, config, seed)
-        assert _FIFO.play(simulator.simulation) == Status.COMPLETE
-        most_failures = int(simulator.future.fault_tasks.num_failures.max())
-        assert most_failures <= 1
-        num_copies += int(simulator.future.faults.num_copies[0])
-    assert num_copies > 20
-
-
 def _toy(faults: str, cores: int = 5) -> tuple[JobSequence, SimulationConfig]:
     config = SimulationConfig(world=WorldName.CORES, num_executors=cores, faults=faults)
     return load_workload("toy").draw(12, "poisson:2s", config, seed=3), config

@@ -43,25 +43,22 @@ def test_jobs_that_read_more_are_guessed_to_take_longer() -> None:
     )
 
 
-def test_a_job_is_guessed_by_the_others_alone() -> None:
-    odd = Workload("w", (*_growing(), _reading(50_000, _bytes(5))))
-    assert guess_task_ms(odd)[-1] == pytest.approx(500.0)
-
-
-def test_runs_of_the_same_name_do_not_help_to_guess_a_job() -> None:
-    odd = (_reading(50_000, _bytes(5), "odd"), _reading(50_000, _bytes(5), "odd (2)"))
-    guesses = guess_task_ms(Workload("w", (*_growing(), *odd)))
-    assert guesses[-2:].tolist() == pytest.approx([500.0, 500.0])
-
-
-def test_the_guessed_work_is_spread_over_the_tasks() -> None:
-    many = _reading(50, _bytes(5), tasks=40)
-    assert guess_task_ms(Workload("w", (*_growing(), many)))[-1] == pytest.approx(50.0)
-
-
-def test_the_bytes_of_scanned_files_go_before_those_that_tasks_read() -> None:
-    known = replace(_reading(50_000, 7.0), scan_bytes=_bytes(5))
-    assert guess_task_ms(Workload("w", (*_growing(), known)))[-1] == pytest.approx(500.0)
+@pytest.mark.parametrize(
+    ("jobs", "guess_ms"),
+    [
+        # A job is guessed by the others alone, and not by runs of the same name.
+        ([_reading(50_000, _bytes(5))], 500.0),
+        ([_reading(50_000, _bytes(5), "odd"), _reading(50_000, _bytes(5), "odd (2)")], 500.0),
+        # The guessed work is spread over the tasks.
+        ([_reading(50, _bytes(5), tasks=40)], 50.0),
+        # The bytes of scanned files go before those that tasks read.
+        ([replace(_reading(50_000, 7.0), scan_bytes=_bytes(5))], 500.0),
+    ],
+    ids=["alone", "same name", "tasks", "scans"],
+)
+def test_a_job_is_guessed_by_what_the_others_take(jobs: list[JobSpec], guess_ms: float) -> None:
+    guesses = guess_task_ms(Workload("w", (*_growing(), *jobs)))
+    assert guesses[len(_growing()) :].tolist() == pytest.approx([guess_ms] * len(jobs))
 
 
 def test_a_task_that_reads_more_is_never_guessed_to_take_less() -> None:

@@ -81,14 +81,6 @@ def _samples(run: JobRun) -> list[int]:
     return sorted(found)
 
 
-def test_a_skipped_stage_is_the_one_with_the_same_highest_rdd_that_ran_before() -> None:
-    scan, skipped = stage_info(0, 2, rdd=7), stage_info(1, 2, rdd=7)
-    last = stage_info(2, 1, (1,), rdd=9)
-    jobs = [*whole_job(0, 0, (scan, 0, 10), **IN_SQL)]
-    jobs += whole_job(1, 20, skipped, (last, 20, 30), **IN_SQL)
-    assert _parents(_query(*jobs)) == [(set(), set()), ({0}, set())]
-
-
 def test_a_stage_waits_for_its_parents_where_the_clock_stepped_back() -> None:
     scan, join = stage_info(0, 1, rdd=7), stage_info(1, 1, (0,), rdd=8)
     skipped, last = stage_info(2, 1, (0,), rdd=8), stage_info(3, 1, (2,), rdd=9)
@@ -202,11 +194,6 @@ def test_what_the_driver_passes_on_feeds_the_stages_of_its_readers(
     assert _data_parents(_broadcast_events(plan)) == data
 
 
-def test_a_sampling_job_gets_a_control_edge_to_what_is_submitted_next() -> None:
-    events = _broadcast_events(plan_node("Sort"))
-    assert _parents(events) == [(set(), set()), (set(), {0}), ({1}, set())]
-
-
 def test_control_edges_lead_to_the_job_submitted_next_and_to_stages_soon_after_it() -> None:
     """Rows in order of submission: sample, beside it, first, soon, too late, the first's job."""
     sample, beside, first, same_job, soon, late = (stage_info(stage, 1) for stage in range(6))
@@ -223,12 +210,6 @@ def test_control_edges_lead_to_the_job_submitted_next_and_to_stages_soon_after_i
 def test_a_stage_that_takes_no_time_waits_for_itself_in_no_graph() -> None:
     events = whole_job(0, 0, (stage_info(0, 1), 5, 5), (stage_info(1, 1), 5, 9))
     assert _parents(events) == [(set(), set()), (set(), {0})]
-
-
-def test_stages_that_run_at_the_same_time_get_no_control_edge() -> None:
-    left, right, last = stage_info(0, 1), stage_info(1, 1), stage_info(2, 1, (0, 1))
-    events = whole_job(0, 0, (left, 0, 10), (right, 1, 12), (last, 12, 20))
-    assert _parents(events) == [(set(), set()), (set(), set()), ({0, 1}, set())]
 
 
 def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
@@ -266,13 +247,6 @@ def test_a_task_whose_output_is_lost_ran_once_before() -> None:
         assert one.tolist() == other.tolist()
     of_plain = plain.count_attempts(plain.tasks())
     assert log.count_attempts(log.tasks()) == {**of_plain, "lost with their executor": 2}
-
-
-def test_a_job_without_a_successful_task_is_dropped() -> None:
-    info = stage_info(0, 1)
-    killed = task_end(0, 0, 0, 5, reason="TaskKilled")
-    events = [job_start(0, 0, [info]), killed, stage_completed(info, 0, 5), job_end(0)]
-    assert _dropped(events) == {"had a stage without a successful task in the log": 1}
 
 
 END_IS_MISSING = {"had a stage whose end is missing in the log": 1}
@@ -347,16 +321,6 @@ def test_a_query_with_a_spark_job_whose_start_was_lost_is_dropped() -> None:
     assert [run.submission_ms for run in _runs(events)] == [100]
 
 
-def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
-    info = stage_info(0, 3)
-    retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 1}
-    failed = stage_completed(info, 0, 30, **{"Failure Reason": "fetch failed"})
-    again = [task_end(0, 2, 40, 50), stage_completed(retry, 40, 50)]
-    events = [job_start(0, 0, [info]), *ran(info, 0, 30)[:-1], failed, *again, job_end(0)]
-    run = _only_run(events)
-    assert (run.stages[0].num_tasks, len(_samples(run))) == (3, 3)
-
-
 def test_a_retry_without_a_submission_time_keeps_the_time_of_the_stage() -> None:
     first, second, last = stage_info(0, 1), stage_info(1, 1, (0,)), stage_info(2, 1, (1,))
     # Spark finishes an attempt at once that has nothing left to run.
@@ -384,7 +348,8 @@ def test_every_partition_counts_where_a_retry_numbers_its_tasks_anew(has_partiti
         for event in events:
             event.get("Task Info", {}).pop("Partition ID", None)
     run = _only_run([*events, stage_completed(retry, 20, 50), job_end(0)])
-    assert _samples(run) == [10, 20, 30]
+    # The stage has as many tasks as at its first attempt.
+    assert (run.stages[0].num_tasks, _samples(run)) == (3, [10, 20, 30])
 
 
 def test_a_repeated_task_whose_output_was_lost_counts_once_in_logs_without_partitions() -> None:
@@ -400,12 +365,6 @@ def test_a_repeated_task_whose_output_was_lost_counts_once_in_logs_without_parti
     retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 2}
     run = _only_run([*events, stage_completed(retry, 30, 70), job_end(0)])
     assert _samples(run) == [10, 10, 20]
-
-
-def test_a_spark_job_that_was_cancelled_inside_a_successful_query_does_not_fail_it() -> None:
-    good = whole_job(0, 0, (stage_info(0, 1), 0, 10), **IN_SQL)
-    lost = [job_start(1, 5, [stage_info(1, 1)], **IN_SQL), job_end(1, "JobFailed")]
-    assert len(_only_run(_query(*good, *lost)).stages) == 1
 
 
 def _columns(*rows: tuple[int, int, int, int]) -> TaskColumns:
