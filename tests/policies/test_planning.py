@@ -15,7 +15,6 @@ from scipy.stats import norm
 
 from parcae.base.errors import PolicyError
 from parcae.cluster.kernels.policies import plan
-from parcae.evaluation.job_sets import GivenOrders
 from parcae.policies.orders.kernels import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, gittins_index, gittins_tables, plan_tables
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS, OrderParameter
@@ -32,11 +31,6 @@ def _config(num_cores: int) -> SimulationConfig:
 
 def _planner(kind: OrderKind) -> OrderPolicy:
     return OrderPolicy(kind.name.lower(), kind, plan_tables())
-
-
-def _given(*limits: int) -> GivenOrders:
-    """Serves the first job before the second, with limits on their stages."""
-    return GivenOrders("given", [0.0, 1.0], limits)
 
 
 #: A long job, and a shorter one that comes while the first tasks of the long one run.
