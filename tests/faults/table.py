@@ -67,7 +67,7 @@ FAULTS = (
         "cores",
         "is_needy_1 = running_1 < min_1",
         "is_needy_1 = running_1 <= min_1",
-        "golden oracle/test_cores_against_oracle.py -k 'by_hand or inside_pools'",
+        "golden oracle/test_cores_against_oracle.py -k 'minimum_share or inside_pools'",
     ),
     Fault(
         "task-set-names-as-numbers",
@@ -124,7 +124,7 @@ FAULTS = (
         "executors",
         "return waiting - stages.num_committed[stage] - stages.num_moving[stage]",
         "return waiting - stages.num_committed[stage]",
-        "golden simulation/test_oracle.py -k 'by_hand or random_decisions'",
+        "simulation/test_oracle.py -k random_decisions",
     ),
     Fault(
         "latest-idle-executor-first",
@@ -152,7 +152,7 @@ FAULTS = (
         "executors",
         "(_REST if previous == stage else _FIRST)",
         "(_FIRST if previous == stage else _REST)",
-        "golden simulation/test_oracle.py -k 'by_hand or random_decisions'",
+        "golden -k first_wave",
     ),
     Fault(
         "hold-left-in-the-gap",
