@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array
 from parcae.base.errors import ConfigError
 from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
@@ -41,7 +41,6 @@ from parcae.rigid.world import PackingBatch
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.workload import SELECTION_SEED_START, Workload
 
-FloatArray = npt.NDArray[np.float64]
 #: Minutes for all trainings of a study together, by default and with --full.
 QUICK_MINUTES = 1.0
 FULL_MINUTES = 120.0
@@ -260,7 +259,7 @@ def pieces(
     return Stage(tuned_on, sequences, request.first_seed, request.processes)
 
 
-def rigid_values(batch: PackingBatch) -> dict[str, FloatArray]:
+def rigid_values(batch: PackingBatch) -> dict[str, Float64Array]:
     """The measures of every sequence of rigid jobs, as means over its jobs, lost ones too."""
     counts = np.array([len(jobs) for jobs in batch.sequences])
     completion = comparable_costs(batch, Cost.COMPLETION) / counts

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from parcae.base.arrays import BoolArray, Int64Array
 from parcae.decima.graph.layout import EMBEDDING, SLOPE, DecimaSettings, initial_weights
 from parcae.decima.graph.network import DecimaNetwork
 from parcae.papers.contenders import Learned
@@ -53,8 +53,8 @@ class GraphBatch:
     children: torch.Tensor
     is_parent: torch.Tensor
     target: torch.Tensor
-    first: npt.NDArray[np.int64]
-    is_choice: npt.NDArray[np.bool_]
+    first: Int64Array
+    is_choice: BoolArray
 
     def accuracy(self, prediction: torch.Tensor) -> float:
         """Share of the DAGs in which the stage with the longest path is predicted correctly.

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.trace import Trace
 from parcae.evaluation.gantt import cluster_charts, write_gantt
@@ -233,7 +233,7 @@ _PANELS = {
 }
 
 
-def time_edges(traces: Mapping[str, Trace]) -> npt.NDArray[np.float64]:
+def time_edges(traces: Mapping[str, Trace]) -> Float64Array:
     """The edges of common intervals for all runs, up to the end of the slowest one, in ms."""
     return np.linspace(0, max(1, *map(last_completion_ms, traces.values())), _NUM_SPANS + 1)
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from parcae.base.arrays import AnyArray, Float64Array
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S, ms_from_s
 from parcae.cluster.observation import Policy
@@ -38,7 +39,6 @@ from parcae.learning.scenario import Scenario
 from parcae.papers.contenders import (
     GREEDY,
     SHORT_JOBS,
-    FloatArray,
     Part,
     Request,
     RigidTraining,
@@ -171,12 +171,12 @@ def stream_facts(jobs: JobSequence, traces: Mapping[str, Trace]) -> dict[str, di
     return facts
 
 
-def mean(values: npt.NDArray[Any]) -> float:
+def mean(values: AnyArray) -> float:
     """The mean, NaN without values."""
     return float(values.mean()) if len(values) else math.nan
 
 
-def bin_edges_ms(workload: Workload) -> FloatArray:
+def bin_edges_ms(workload: Workload) -> Float64Array:
     """The work that separates the fifths of the workload's weighted jobs: float64[num_bins - 1]."""
     work = np.array([job.work_ms for job in workload.jobs])
     weights = np.ones(len(work)) if workload.weights is None else np.asarray(workload.weights)
@@ -587,7 +587,7 @@ _WARM_UP = 5
 
 def measure_latencies(
     sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[Float64Array, Float64Array]:
     """Step one run. Returns the time of each decision of the policy, and the simulated times
     between the events at which it has to decide, in ms.
     """

@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 from polars.selectors import numeric
 
+from parcae.base.arrays import Float64Array
 from parcae.base.errors import ConfigError
 from parcae.base.files import write_text
 from parcae.base.texts import MS_PER_S, __version__, plain
@@ -45,7 +46,6 @@ from parcae.learning.scenario import NUM_SEARCH_SEEDS, Scenario, check_search_se
 from parcae.papers.contenders import (
     QUICK_MINUTES,
     SEEDS_APART,
-    FloatArray,
     Learned,
     Part,
     Request,
@@ -282,7 +282,7 @@ class PartOutcome:
         return mean_estimate(known).within(0.0) if len(known) else UNKNOWN
 
 
-def ratio_of(values: FloatArray, baseline: FloatArray) -> Estimate:
+def ratio_of(values: Float64Array, baseline: Float64Array) -> Estimate:
     """The ratio of two policies' means over the runs in which both are known.
 
     It is unknown if there is no such run, or if the baseline is 0 in all of them.
@@ -368,7 +368,7 @@ class StudyRun:
         assert outcome.replay is not None
         return outcome.replay(self.request.first_seed)
 
-    def values(self, label: str, key: str, near: PartOutcome | None) -> FloatArray | None:
+    def values(self, label: str, key: str, near: PartOutcome | None) -> Float64Array | None:
         """A measure of a policy in the part `near`, else in the first part that has it."""
         every = (*([] if near is None else [near]), *self.outcomes)
         return next((one.values[label][key] for one in every if one.has(label, key)), None)
@@ -438,7 +438,7 @@ def _play_cluster(run: StudyRun, part: Part) -> PartOutcome:
     return PartOutcome(part, values, notes, replay)
 
 
-def by_measure(runs: pl.DataFrame) -> dict[str, FloatArray]:
+def by_measure(runs: pl.DataFrame) -> dict[str, Float64Array]:
     """By measure, a number for every run; times in seconds. Unknown measures are left out."""
     found = {}
     for column in runs.select(numeric()).iter_columns():

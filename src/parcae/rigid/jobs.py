@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import AnyArray, Float64Array, Int64Array
 from parcae.base.errors import WorkloadError
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 #: Times of a run stay below this, so that kernels can add them without an overflow.
 _LARGEST_TIME = 2.0**62
 #: Columns that only logs have, and not all of them: they may be empty.
@@ -25,7 +23,7 @@ _OF_LOGS = ("users", "waits", "partitions")
 _PER_JOB = ("arrival", "duration", "estimate", "demand", "ids", "rows", *_OF_LOGS)
 
 
-def _none() -> IntArray:
+def _none() -> Int64Array:
     return np.zeros(0, np.int64)
 
 
@@ -64,18 +62,18 @@ class RigidJobs:
     """
 
     name: str
-    arrival: IntArray
-    duration: IntArray
-    demand: IntArray
-    capacity: IntArray
-    estimate: IntArray = field(default_factory=_none)
+    arrival: Int64Array
+    duration: Int64Array
+    demand: Int64Array
+    capacity: Int64Array
+    estimate: Int64Array = field(default_factory=_none)
     resources: tuple[str, ...] = ()
     step: str = "step"
-    ids: IntArray = field(default_factory=_none)
-    users: IntArray = field(default_factory=_none)
-    rows: IntArray = field(default_factory=_none)
-    waits: IntArray = field(default_factory=_none)
-    partitions: IntArray = field(default_factory=_none)
+    ids: Int64Array = field(default_factory=_none)
+    users: Int64Array = field(default_factory=_none)
+    rows: Int64Array = field(default_factory=_none)
+    waits: Int64Array = field(default_factory=_none)
+    partitions: Int64Array = field(default_factory=_none)
     user_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -160,7 +158,7 @@ class RigidJobs:
         return int(self.arrival[-1] - self.arrival[0]) if len(self) else 0
 
     @property
-    def load(self) -> FloatArray:
+    def load(self) -> Float64Array:
         """float64[num_resources]: work that arrives per step, divided by the capacity.
 
         It is infinite if all jobs arrive at once (a batch has no rate), and 0 without jobs.
@@ -201,9 +199,7 @@ class RigidJobs:
         return self.piece(0, middle), self.piece(middle, len(self))
 
 
-def most_in_use(
-    start: npt.NDArray[Any], duration: npt.NDArray[Any], demand: npt.NDArray[Any]
-) -> Any:
+def most_in_use(start: AnyArray, duration: AnyArray, demand: AnyArray) -> Any:
     """The most that jobs with these starts hold at once: a number, or one for each resource."""
     time = np.concatenate([start + duration, start])
     change = np.concatenate([-demand, demand])
@@ -219,7 +215,7 @@ def log_name(name: str) -> str:
     return name.partition("[")[0]
 
 
-def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:
+def _whole(name: str, key: str, values: npt.ArrayLike) -> Int64Array:
     """The values as a read-only int64 array; refuses everything that is not a whole number."""
     try:
         array = np.asarray(values, np.float64)

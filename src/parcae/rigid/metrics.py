@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import BoolArray, Float64Array, Int64Array
 from parcae.base.errors import ConfigError
 from parcae.rigid.config import BOUND_S, TimeMode
-from parcae.rigid.jobs import BoolArray, FloatArray, IntArray, RigidJobs
+from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import NOT_YET, Cost
 from parcae.rigid.world import PackingBatch, RigidOutcome, work_of
 from parcae.simulation.metrics import steps
@@ -48,13 +49,13 @@ def require_ranking(cost: Cost) -> None:
         )
 
 
-def num_never_started(batch: PackingBatch) -> IntArray:
+def num_never_started(batch: PackingBatch) -> Int64Array:
     """Return how many jobs of each run were lost or never started, int64[num_clusters]."""
     jobs = batch.sequence_tables.num_jobs[batch.sequence_rows, 0]
     return np.asarray(jobs - batch.states.clock["num_placed"][:, 0], np.int64)
 
 
-def comparable_costs(batch: PackingBatch, cost: Cost) -> FloatArray:
+def comparable_costs(batch: PackingBatch, cost: Cost) -> Float64Array:
     """Return the costs by which policies are ranked, float64[num_clusters].
 
     Jobs that were lost or never started are charged as if they ran after the end of the run, one
@@ -111,7 +112,7 @@ def mean_cost_of_started(batch: PackingBatch, cost: Cost) -> float:
     return _mean(batch, cost, batch.costs(cost), int(batch.states.clock["num_dropped"].sum()))
 
 
-def _mean(batch: PackingBatch, cost: Cost, costs: FloatArray, num_left_out: int) -> float:
+def _mean(batch: PackingBatch, cost: Cost, costs: Float64Array, num_left_out: int) -> float:
     if cost not in BY_JOB:
         return float(costs.mean())
     jobs = int(batch.sequence_tables.num_jobs[batch.sequence_rows].sum())
@@ -141,17 +142,17 @@ def has_started(outcome: RigidOutcome) -> BoolArray:
     return np.asarray(outcome.start != NOT_YET)
 
 
-def completion(outcome: RigidOutcome) -> FloatArray:
+def completion(outcome: RigidOutcome) -> Float64Array:
     """Return finish - arrival, float64[num_jobs]; NaN for a job that never started."""
     return np.where(has_started(outcome), outcome.finish - outcome.jobs.arrival, np.nan)
 
 
-def waiting(outcome: RigidOutcome) -> FloatArray:
+def waiting(outcome: RigidOutcome) -> Float64Array:
     """Return start - arrival, float64[num_jobs]; NaN for a job that never started."""
     return np.where(has_started(outcome), outcome.start - outcome.jobs.arrival, np.nan)
 
 
-def slowdown(outcome: RigidOutcome) -> FloatArray:
+def slowdown(outcome: RigidOutcome) -> Float64Array:
     """Return (finish - arrival) / duration, float64[num_jobs]; NaN for a job that never started.
 
     Example: a job of 3 steps that waits for 2 has slowdown 5/3.
@@ -159,7 +160,7 @@ def slowdown(outcome: RigidOutcome) -> FloatArray:
     return np.asarray(completion(outcome) / outcome.jobs.duration)
 
 
-def bounded_slowdown(outcome: RigidOutcome) -> FloatArray:
+def bounded_slowdown(outcome: RigidOutcome) -> Float64Array:
     """Return max(1, (finish - arrival) / max(bound, duration)), float64[num_jobs].
 
     The bound is 10 s in logs, else 1 time step. NaN for a job that never started.
@@ -189,14 +190,14 @@ def makespan(outcome: RigidOutcome) -> int:
     return int(outcome.finish[done].max() - outcome.jobs.arrival[0]) if done.any() else 0
 
 
-def usage(outcome: RigidOutcome, resource: int) -> tuple[IntArray, IntArray]:
+def usage(outcome: RigidOutcome, resource: int) -> tuple[Int64Array, Int64Array]:
     """Return a resource's units in use over time: (times, units from that time on)."""
     done = has_started(outcome)
     units = outcome.jobs.demand[done, resource]
     return steps(outcome.start[done], outcome.finish[done], units)
 
 
-def jobs_waiting(outcome: RigidOutcome) -> tuple[IntArray, IntArray]:
+def jobs_waiting(outcome: RigidOutcome) -> tuple[Int64Array, Int64Array]:
     """Return the number of waiting jobs over time: (times, jobs from that time on).
 
     Lost jobs do not count.
@@ -209,7 +210,7 @@ def jobs_waiting(outcome: RigidOutcome) -> tuple[IntArray, IntArray]:
     return steps(outcome.jobs.arrival[is_kept], end[is_kept])
 
 
-def utilization(outcome: RigidOutcome) -> FloatArray:
+def utilization(outcome: RigidOutcome) -> Float64Array:
     """Return the share of each resource in use, float64[num_resources].
 
     The time is that from the first arrival to the last finish.
@@ -239,7 +240,7 @@ def withheld_share(outcome: RigidOutcome, num_visible: int | None = None) -> flo
 
 def waiting_spans(
     outcome: RigidOutcome, num_visible: int | None = None
-) -> Iterator[tuple[int, IntArray]]:
+) -> Iterator[tuple[int, Int64Array]]:
     """Yield every time in which a visible job waits and nothing changes, and the durations of those
     that fit.
     """
@@ -264,7 +265,7 @@ def waiting_spans(
             yield span, jobs.duration[visible[(jobs.demand[visible] <= free[row]).all(axis=1)]]
 
 
-def _sum_until(at: IntArray, demand: IntArray, times: IntArray) -> IntArray:
+def _sum_until(at: Int64Array, demand: Int64Array, times: Int64Array) -> Int64Array:
     """Return the demand of the jobs with an event up to each time, [num_times, num_resources]."""
     order = np.argsort(at)
     total = np.cumsum(demand[order], axis=0)
@@ -280,13 +281,13 @@ class SizeGroups(NamedTuple):
     edges: tuple[float, ...]
     by_area: bool
 
-    def of(self, jobs: RigidJobs) -> IntArray:
+    def of(self, jobs: RigidJobs) -> Int64Array:
         """Return the group of each job, int64[num_jobs]."""
         sizes = areas(jobs) if self.by_area else jobs.duration
         return np.searchsorted(np.array(self.edges), sizes, side="left").astype(np.int64)
 
 
-def areas(jobs: RigidJobs) -> FloatArray:
+def areas(jobs: RigidJobs) -> Float64Array:
     """Return the duration x the largest share of a resource of each job, float64[num_jobs]."""
     return np.asarray(jobs.duration * (jobs.demand / jobs.capacity).max(axis=1))
 
@@ -308,7 +309,7 @@ def size_groups(sequences: Sequence[RigidJobs]) -> SizeGroups:
     return SizeGroups(f"duration, short up to {half:g} steps", ("short", "long"), (half,), False)
 
 
-def mean_of_started(values: FloatArray) -> float:
+def mean_of_started(values: Float64Array) -> float:
     """Return the mean of the values that are not NaN, or NaN if all are."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.base.errors import ConfigError, suggestion
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.jobs import FloatArray, IntArray, RigidJobs
+from parcae.rigid.jobs import RigidJobs
 
 #: Units of each resource in DeepRM's experiments; with this many image columns per resource its
 #: network has 89,451 parameters.
@@ -66,7 +67,7 @@ class JobMix(NamedTuple):
         """
         return (self.share_short * sum(self.short) + (1 - self.share_short) * sum(self.long)) / 2
 
-    def mean_demand(self, capacity: Sequence[int]) -> FloatArray:
+    def mean_demand(self, capacity: Sequence[int]) -> Float64Array:
         """float64[num_resources]: mean demand of a job in units.
 
         Example: `CODE.mean_demand((10, 10))` is [4.5, 4.5].
@@ -367,7 +368,7 @@ class MixedSource(PackingSource):
         }
 
 
-def origins(source: PackingSource, seeds: Sequence[int]) -> IntArray:
+def origins(source: PackingSource, seeds: Sequence[int]) -> Int64Array:
     """Return which of a mixed source's sources each seed draws from; 0 for other sources."""
     count = len(source.sources) if isinstance(source, MixedSource) else 1
     return np.array(seeds, np.int64) % count

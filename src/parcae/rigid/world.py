@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import BoolArray, Float64Array, Int64Array
 from parcae.base.compiled.tables import allocate_tables
 from parcae.base.errors import ConfigError, WorkloadError
 from parcae.rigid.config import PackingConfig, TimeMode
-from parcae.rigid.jobs import BoolArray, FloatArray, IntArray, RigidJobs
+from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import (
     Clusters,
@@ -43,10 +44,10 @@ class RigidOutcome:
     """
 
     jobs: RigidJobs
-    start: IntArray
-    finish: IntArray
+    start: Int64Array
+    finish: Int64Array
     is_dropped: BoolArray
-    costs: FloatArray
+    costs: Float64Array
     num_decisions: int
     end: int
 
@@ -98,7 +99,7 @@ def shortest_makespan(jobs: RigidJobs) -> float:
     return max(1.0, float(ends.max()), float(work.max()))
 
 
-def work_of(demand: IntArray, duration: IntArray) -> FloatArray:
+def work_of(demand: Int64Array, duration: Int64Array) -> Float64Array:
     """Return the work of jobs together: float64[num_resources], units x time.
 
     In KB of memory x seconds it may exceed the largest int64.
@@ -191,7 +192,7 @@ class PackingBatch:
         show_many(self.clusters, self.views, 0, len(self))
         return self.views
 
-    def step(self, slots: IntArray) -> IntArray:
+    def step(self, slots: Int64Array) -> Int64Array:
         """Take one decision in every cluster that is not over. Returns int64[num_clusters], 1 where
         a job was placed.
         """
@@ -210,7 +211,7 @@ class PackingBatch:
         state: Packing = select(self.states, row)
         return state
 
-    def costs(self, cost: Cost = Cost.SLOWDOWN) -> FloatArray:
+    def costs(self, cost: Cost = Cost.SLOWDOWN) -> Float64Array:
         """Return the cost accrued so far, float64[num_clusters]."""
         return np.array(self.states.costs[:, cost])
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from parcae.base.arrays import Int64Array
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.report import headline, write_report
@@ -25,7 +26,7 @@ from parcae.rigid.evaluation.compare import (
     part_of,
     run_policy,
 )
-from parcae.rigid.jobs import IntArray, RigidJobs
+from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.logs import read_log
 from parcae.rigid.metrics import bounded_slowdown, slowdown
 from parcae.rigid.policies.catalog import make_packing_policy, rule_checkpoint
@@ -235,7 +236,7 @@ def test_a_policy_that_learned_from_the_jobs_of_the_comparison_is_warned_of(tmp_
     ids=["missing", "repeated", "in another order"],
 )
 def test_jobs_are_known_by_their_rows_and_not_by_numbers_that_are_no_identities(
-    ids: IntArray,
+    ids: Int64Array,
 ) -> None:
     jobs = replace(log(), ids=ids)
     assert _warnings(compare_log(jobs, ["fcfs"], part="all", piece_jobs=60)) == []

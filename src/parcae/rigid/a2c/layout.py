@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from parcae.base.arrays import BoolArray, Float32Array, Int64Array
 from parcae.policies.networks.layout import Weights
 from parcae.rigid.a2c.kernels import CELLS_PER_WORD, Layer, encode_many, number_many, sum_many
-from parcae.rigid.jobs import BoolArray, IntArray
 from parcae.rigid.kernels.views import draw_images
 from parcae.rigid.layout import Clusters
 
@@ -159,7 +159,6 @@ def draw_weights(
     return weights
 
 
-FloatArray = npt.NDArray[np.float32]
 #: Places in a layer's hash table, of which a half is used. More rows are rarely in use at a time.
 _PLACES = 1 << 16
 
@@ -170,8 +169,8 @@ class EncodedImages(NamedTuple):
     Those of image k are keys[starts[k]:starts[k + 1]].
     """
 
-    keys: IntArray
-    starts: IntArray  # [num_images + 1]
+    keys: Int64Array
+    starts: Int64Array  # [num_images + 1]
 
     @staticmethod
     def joined(parts: Sequence[EncodedImages], is_kept: BoolArray) -> EncodedImages:
@@ -182,7 +181,7 @@ class EncodedImages(NamedTuple):
             keys[np.repeat(is_kept, sizes)], np.append(0, np.cumsum(sizes[is_kept]))
         )
 
-    def distinct(self) -> tuple[IntArray, IntArray]:
+    def distinct(self) -> tuple[Int64Array, Int64Array]:
         """Return the distinct keys in ascending order, and which of them each key is.
 
         This is `np.unique` with the inverse, but does not sort all keys.
@@ -248,11 +247,11 @@ class LookupNetwork:
         """Drop the computed rows, because the weights have changed."""
         self._layer.keys[:] = -1
         self._layer.count[0] = 0
-        blank: FloatArray = np.maximum(self._layer.bias, 0.0)
+        blank: Float32Array = np.maximum(self._layer.bias, 0.0)
         # The dense layer's outputs for an image of zeros.
         self._blank = blank @ self._layer.dense.sum(axis=0) + self.weights["dense.bias"]
 
-    def outputs(self, encoded: EncodedImages) -> FloatArray:
+    def outputs(self, encoded: EncodedImages) -> Float32Array:
         """Return the network's outputs, float32[num_images, num_outputs]."""
         total = np.empty((len(encoded.starts) - 1, len(self._blank)), np.float32)
         sum_many(encoded.keys, encoded.starts, self._window, self._layer, total)

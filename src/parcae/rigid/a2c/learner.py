@@ -14,6 +14,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from parcae.base.arrays import BoolArray, Float64Array, Int64Array
 from parcae.base.errors import DivergedError
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
@@ -42,7 +43,6 @@ from parcae.rigid.a2c.policy import (
     settings_for,
     slots_of,
 )
-from parcae.rigid.jobs import BoolArray, FloatArray, IntArray
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch
@@ -58,7 +58,7 @@ class Windows(NamedTuple):
     starts: Tensor  # int64[num_images], where each image's windows begin
     place: Tensor  # int64[num_pairs]
     pattern: Tensor  # int64[num_pairs], row of `patterns`
-    patterns: IntArray  # int64[num_patterns]
+    patterns: Int64Array  # int64[num_patterns]
 
     @classmethod
     def of(cls, encoded: EncodedImages) -> Windows:
@@ -104,7 +104,7 @@ class A2cNetwork(TableNetwork):
         sums = nn.functional.embedding_bag(windows.pairs, added, windows.starts, mode="sum")
         return self._last(sums + self._blank() @ dense.sum(0) + self.table["dense_bias"])
 
-    def _features(self, patterns: IntArray) -> Tensor:
+    def _features(self, patterns: Int64Array) -> Tensor:
         """Return what patterns of a window give beyond a window of zeros, [P, filters]."""
         size = self.settings.architecture.window
         if size == 1:
@@ -204,11 +204,11 @@ RECIPES: dict[str, A2cConfig] = {
 
 
 def n_step_returns(
-    rewards: FloatArray,
+    rewards: Float64Array,
     is_over: BoolArray,
-    last_values: FloatArray,
-    discount: float | FloatArray,
-) -> FloatArray:
+    last_values: Float64Array,
+    discount: float | Float64Array,
+) -> Float64Array:
     """Discounted rewards up to the last step, plus the critic's estimate of all later rewards.
 
     Source: A2cScheduler, Algorithm 1 (num_steps 1) and section 3.1.
@@ -233,12 +233,12 @@ class _Step(NamedTuple):
 
     encoded: EncodedImages
     masks: BoolArray
-    actions: IntArray
+    actions: Int64Array
     is_alive: BoolArray
-    rewards: FloatArray
+    rewards: Float64Array
     is_over: BoolArray
     # Clusters at the same time (and with the same sequence, if it runs several times) are a group.
-    groups: IntArray
+    groups: Int64Array
 
 
 class _Trained:
@@ -465,7 +465,7 @@ def _under(prefix: str, arrays: Weights) -> Weights:
     }
 
 
-def beyond_group_means(values: FloatArray, groups: IntArray) -> FloatArray:
+def beyond_group_means(values: Float64Array, groups: Int64Array) -> Float64Array:
     """Each value minus the mean of its group.
 
     Example: values of 1, 3 and 5 in groups 7, 7 and 8 are -1, 1 and 0.

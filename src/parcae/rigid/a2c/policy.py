@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from parcae.base.arrays import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array
 from parcae.base.errors import ConfigError, problem
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.networks.layout import Weights, require_shapes
@@ -17,12 +17,10 @@ from parcae.rigid.a2c.layout import (
     KIND,
     A2cSettings,
     Architecture,
-    FloatArray,
     LookupNetwork,
     encode_clusters,
 )
 from parcae.rigid.config import PackingConfig
-from parcae.rigid.jobs import BoolArray, IntArray
 from parcae.rigid.kernels.stepping import begin_many, show_many, step_many
 from parcae.rigid.layout import VOID, Clusters, Packing, View
 from parcae.rigid.policies.policy import PackingPolicy, require_cluster
@@ -79,18 +77,18 @@ def masks_of(views: View) -> BoolArray:
     return masks
 
 
-def draw_actions(logits: FloatArray, draws: npt.NDArray[np.float64]) -> IntArray:
+def draw_actions(logits: Float32Array, draws: Float64Array) -> Int64Array:
     """Draw an action for each row of logits, by softmax.
 
     `logits` is float32[count, num_actions]; `draws` are float64[count], uniform in [0, 1).
     """
     odds = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     below = np.cumsum(odds, axis=1)
-    actions: IntArray = (below <= (draws * below[:, -1])[:, None]).sum(axis=1)
+    actions: Int64Array = (below <= (draws * below[:, -1])[:, None]).sum(axis=1)
     return actions
 
 
-def slots_of(actions: IntArray, num_slots: int) -> IntArray:
+def slots_of(actions: Int64Array, num_slots: int) -> Int64Array:
     """Return the slots that actions stand for; the last action is VOID."""
     return np.where(actions == num_slots, VOID, actions)
 
@@ -154,12 +152,12 @@ class A2cPolicy(PackingPolicy):
 
     def _choose(
         self,
-        logits: FloatArray,
+        logits: Float32Array,
         masks: BoolArray,
         states: Packing,
         views: View,
-        held: IntArray,
-    ) -> IntArray:
+        held: Int64Array,
+    ) -> Int64Array:
         """Choose an action for each cluster.
 
         `held` counts the decisions in a row that placed no job.
@@ -186,6 +184,6 @@ class A2cPolicy(PackingPolicy):
         require_cluster(self.name, states, slots=settings.num_slots, **units, **shape)
 
 
-def prefixed(weights: Mapping[str, npt.NDArray[Any]], prefix: str) -> Weights:
+def prefixed(weights: Mapping[str, AnyArray], prefix: str) -> Weights:
     """Return copies of a network's weights, with `prefix` and a dot before their names."""
     return {f"{prefix}.{name}": np.array(array) for name, array in weights.items()}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from parcae.base.arrays import Int64Array
 from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.base.compiled.products import add_product
 from parcae.base.compiled.tables import FieldSpec, doubles, floats, integers
@@ -37,8 +38,6 @@ SPREAD = 0.01
 #: Number of values, 0 to 1 by 0.1, of the released code's column of the time since the last
 #: arrival.
 NUM_PAUSES = 11
-
-FloatArray = npt.NDArray[np.float32]
 
 
 class Actions(StrEnum):
@@ -200,7 +199,7 @@ def _blocks(settings: DeepRMSettings) -> Iterator[Block]:
     yield Block(left, left + settings.backlog_columns, (h * settings.backlog_columns,), (0,))
 
 
-def starts_of(settings: DeepRMSettings) -> npt.NDArray[np.int64]:
+def starts_of(settings: DeepRMSettings) -> Int64Array:
     """Return the first row of each block of sums, int64[2 * num_resources + 2].
 
     The last entry is for the time since the last arrival. The rows of a cluster block are [horizon,

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from parcae.base.arrays import Float64Array, Int64Array
 from parcae.base.errors import DivergedError
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
@@ -38,7 +39,6 @@ from parcae.rigid.deeprm.kernels import (
     sums_of,
 )
 from parcae.rigid.deeprm.policy import DeepRMPolicy, check_fits
-from parcae.rigid.jobs import FloatArray, IntArray
 from parcae.rigid.learner import PackingLearner
 from parcae.rigid.metrics import mean_cost
 from parcae.rigid.world import PackingBatch
@@ -86,8 +86,8 @@ RECIPES = {
 
 
 def run_advantages(
-    position: IntArray, reward: FloatArray, run: IntArray, num_runs: int
-) -> FloatArray:
+    position: Int64Array, reward: Float64Array, run: Int64Array, num_runs: int
+) -> Float64Array:
     """Reward to go of each decision minus its mean over all runs at the same position.
 
     Runs that have ended count with a reward to go of 0.
@@ -101,7 +101,7 @@ def run_advantages(
     return np.asarray(reward - to_go.mean(axis=0)[position])
 
 
-def logits_of(rows: npt.NDArray[np.int32], num_rows: IntArray, parts: Sequence[Tensor]) -> Tensor:
+def logits_of(rows: npt.NDArray[np.int32], num_rows: Int64Array, parts: Sequence[Tensor]) -> Tensor:
     """The logits of recorded decisions, float32[num_decisions, num_actions].
 
     `parts` are the sums of the first layer's rows, its bias, and the last layer's matrix and bias.
@@ -219,7 +219,7 @@ class DeepRMLearner(PackingLearner):
         return gradient, entropies, decisions
 
     def _goal(
-        self, records: Sequence[DeepRMRecord], ends: FloatArray, leaves: list[Tensor]
+        self, records: Sequence[DeepRMRecord], ends: Float64Array, leaves: list[Tensor]
     ) -> tuple[Tensor, float, int]:
         """What the runs of one sequence, whose costs are `ends`, say should grow, the sum of
         entropies, and the number of decisions.

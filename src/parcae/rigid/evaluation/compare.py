@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from parcae.base.arrays import BoolArray, Int64Array
 from parcae.base.errors import ConfigError
 from parcae.base.texts import __version__
 from parcae.evaluation.comparison import (
@@ -43,7 +44,7 @@ from parcae.rigid.evaluation.tuning import (
     resolve_packing,
     tuning_pieces,
 )
-from parcae.rigid.jobs import BoolArray, IntArray, RigidJobs, log_name, most_in_use
+from parcae.rigid.jobs import RigidJobs, log_name, most_in_use
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import LEAST, MEASURES, SizeGroups, run_metrics, size_groups
 from parcae.rigid.policies.catalog import PackingSetting
@@ -608,7 +609,7 @@ def packing_warnings(sequences: Sequence[RigidJobs], load: float) -> list[str]:
         )
     # Drawn jobs are of no log.
     elif others and first.step == "s":
-        rows_of: defaultdict[str, list[IntArray]] = defaultdict(list)
+        rows_of: defaultdict[str, list[Int64Array]] = defaultdict(list)
         for jobs in sequences:
             rows_of[log_name(jobs.name)].append(jobs.rows)
         counts = [np.unique(np.concatenate(r), return_counts=True)[1] for r in rows_of.values()]

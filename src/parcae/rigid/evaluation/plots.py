@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from parcae.base.arrays import Float64Array
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.gantt import Bars, Chart, Panel
 from parcae.evaluation.plots import (
@@ -21,7 +22,7 @@ from parcae.evaluation.plots import (
     interval_dots,
     share_axis,
 )
-from parcae.rigid.jobs import FloatArray, RigidJobs
+from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.metrics import has_started, jobs_waiting, mean_of_started, slowdown, usage
 from parcae.rigid.world import RigidOutcome
 from parcae.simulation.metrics import mean_over_spans
@@ -115,7 +116,7 @@ def over_time(outcomes: Mapping[str, RigidOutcome]) -> tuple[Figure, list[Figure
     jobs = next(iter(outcomes.values())).jobs
     axis = "time (s)" if jobs.step == "s" else "time (steps)"
 
-    def chart(title: str, what: str, level: Callable[[RigidOutcome], FloatArray]) -> Figure:
+    def chart(title: str, what: str, level: Callable[[RigidOutcome], Float64Array]) -> Figure:
         curves = {name: (edges[:-1], level(outcome)) for name, outcome in outcomes.items()}
         return curve_chart(title, (axis, what), curves, ylim=(0, None))
 
@@ -130,7 +131,9 @@ def over_time(outcomes: Mapping[str, RigidOutcome]) -> tuple[Figure, list[Figure
     return waiting, busy
 
 
-def _share_used(outcome: RigidOutcome, resource: int, units: int, edges: FloatArray) -> FloatArray:
+def _share_used(
+    outcome: RigidOutcome, resource: int, units: int, edges: Float64Array
+) -> Float64Array:
     return mean_over_spans(*usage(outcome, resource), edges) / float(units)
 
 

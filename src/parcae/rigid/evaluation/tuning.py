@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.base.arrays import Float64Array
 from parcae.evaluation.comparison import tuned_last
 from parcae.policies.parameter_search import (
     Knobs,
@@ -25,7 +26,7 @@ from parcae.policies.parameter_search import (
     search_parameters,
 )
 from parcae.rigid.config import TimeMode
-from parcae.rigid.jobs import FloatArray, RigidJobs
+from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
 from parcae.rigid.metrics import (
     BY_JOB,
@@ -262,11 +263,11 @@ class _WithholdingProblem:
         first_seed = self._first_seed + (generation + 1) * self._tuning.count
         self._fresh = self._tuning.batch(first_seed)
 
-    def cost(self, parameters: FloatArray) -> float:
+    def cost(self, parameters: Float64Array) -> float:
         """Cost on the sequences of the last `draw`."""
         return self._tuning.measure(_withhold(parameters), self._fresh)
 
-    def selection(self, parameters: FloatArray) -> float:
+    def selection(self, parameters: Float64Array) -> float:
         """Cost on the selection sequences."""
         return self._tuning.measure(_withhold(parameters), self.selection_batch)
 
@@ -285,11 +286,11 @@ class _WithholdingProblem:
         return Tuned(policy, state.cost, words, text, card)
 
 
-def _withhold(parameters: FloatArray) -> HandMadePolicy:
+def _withhold(parameters: Float64Array) -> HandMadePolicy:
     return HandMadePolicy("withhold", PackingKind.WITHHOLD, parameters)
 
 
-def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
+def start_parameters(sequences: Sequence[RigidJobs]) -> list[Float64Array]:
     """Two start points of the search.
 
     Both serve the shortest job first. In the first, jobs longer than most leave a little of the

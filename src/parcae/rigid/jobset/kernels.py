@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from parcae.base.arrays import Float32Array
 from parcae.base.compiled.kernels import inlined, kernel, unit
 from parcae.base.compiled.products import copy_numbers
 from parcae.base.compiled.tables import doubles, floats, integers
@@ -118,7 +118,7 @@ def initial_weights(rng: np.random.Generator, prior: tuple[float, float] = PRIOR
     return weights
 
 
-def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
+def flatten(weights: Weights, path: str = "weights") -> Float32Array:
     """Return the weights as one float32 array, in the order of SHAPES."""
     return flat(weights, SHAPES, path)
 

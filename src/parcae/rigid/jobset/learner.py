@@ -14,6 +14,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from parcae.base.arrays import Float64Array
 from parcae.decima.learning.updates import Step, Trainee, costs_to_go, gains, update
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
@@ -26,7 +27,6 @@ from parcae.policies.networks.training import (
     restore_optimizer,
     set_rate,
 )
-from parcae.rigid.jobs import FloatArray
 from parcae.rigid.jobset.kernels import (
     CRITIC_SHAPES,
     FEATURE_VERSION,
@@ -174,7 +174,9 @@ class SetLearner(PackingLearner):
             "learning_rate": config.learning_rate * fade,
         }
 
-    def _advantages(self, batch: PackingBatch, records: list[JobSetRecord]) -> Iterator[FloatArray]:
+    def _advantages(
+        self, batch: PackingBatch, records: list[JobSetRecord]
+    ) -> Iterator[Float64Array]:
         """The advantages of all recorded decisions, one run after another.
 
         An advantage is the group's mean cost to go at that time minus the decision's cost to go.
@@ -182,8 +184,8 @@ class SetLearner(PackingLearner):
         ends = batch.states.clock["now"][:, 0]
         horizon = self.config.horizon
         rate = 0.0 if horizon is None else 1.0 / horizon
-        times: list[FloatArray] = []
-        to_go: list[FloatArray] = []
+        times: list[Float64Array] = []
+        to_go: list[Float64Array] = []
         for record, end, total in zip(records, ends, batch.costs(self.cost), strict=True):
             n = int(record.count[0])
             times.append(np.append(record.now[:n], end).astype(np.float64))
