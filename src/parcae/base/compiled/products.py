@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from parcae.base.compiled.kernels import INLINED, kernel
+from parcae.base.compiled.kernels import kernel
 
 WORD = ir.IntType(64)
 FLOAT = ir.FloatType()
@@ -83,20 +82,22 @@ def require_room(context: Any, builder: Any, needed: Any, length: Any) -> None:
             context.call_conv.return_user_exc(builder, IndexError, message)
 
 
-def check_vectors(*arrays: Any) -> None:
+def _require_vectors(*arrays: Any) -> None:
     """Refuse to compile code for other arrays than vectors of float32 without gaps."""
     for array in arrays:
         if (array.dtype, array.ndim, array.layout) != (types.float32, 1, "C"):
             raise TypeError(f"{array}: float32 numbers without gaps are meant")
 
 
-def _copy_code(_, source, at, count, target):  # type: ignore[no-untyped-def]
+@intrinsic
+def copy_numbers(_, source, at, count, target):  # type: ignore[no-untyped-def]
+    """Copy source[at : at + count] to the beginning of target, another float32 array."""
+    _require_vectors(source, target)
+
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         given, at, count, written = arguments
-        (room,) = shape_of(context, builder, source, given)
-        require_room(context, builder, builder.add(at, count), room)
-        (room,) = shape_of(context, builder, target, written)
-        require_room(context, builder, count, room)
+        _require_size(context, builder, (source, given), builder.add(at, count))
+        _require_size(context, builder, (target, written), count)
         data = context.make_array(source)(context, builder, given).data
         goal = context.make_array(target)(context, builder, written).data
         cgutils.raw_memcpy(builder, goal, builder.gep(data, [at]), count, 4, 4)
@@ -105,46 +106,22 @@ def _copy_code(_, source, at, count, target):  # type: ignore[no-untyped-def]
     return types.void(source, types.int64, types.int64, target), generate
 
 
-_copy: Any = intrinsic(_copy_code)
+@intrinsic
+def rectify(_, y, size, slope):  # type: ignore[no-untyped-def]
+    """Apply the leaky rectifier to the first `size` numbers of y, in place."""
+    _require_vectors(y)
 
-
-def copy_numbers(source: Any, at: int, count: int, target: Any) -> None:
-    """Copy source[at : at + count] to the beginning of target, another float32 array."""
-    target[:count] = source[at : at + count]
-
-
-@overload(copy_numbers, jit_options=INLINED)
-def _compiled_copy_numbers(source, at, count, target):  # type: ignore[no-untyped-def]
-    check_vectors(source, target)
-    return lambda source, at, count, target: _copy(source, at, count, target)
-
-
-def _rectifier_code(_, y, size, slope):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        (room,) = shape_of(context, builder, y, arguments[0])
-        require_room(context, builder, arguments[1], room)
-        data = context.make_array(y)(context, builder, arguments[0]).data
-        for place, lanes in spans(builder, arguments[1], (16, 8, 1)):
+        numbers, size, slope = arguments
+        _require_size(context, builder, (y, numbers), size)
+        data = context.make_array(y)(context, builder, numbers).data
+        for place, lanes in spans(builder, size, (16, 8, 1)):
             pointer = builder.gep(data, [place])
             value = load(builder, pointer, ir.VectorType(FLOAT, lanes))
-            store(builder, gated(builder, value, value, arguments[2]), pointer)
+            store(builder, gated(builder, value, value, slope), pointer)
         return context.get_dummy_value()
 
     return types.void(y, types.int64, types.float32), generate
-
-
-_rectifier: Any = intrinsic(_rectifier_code)
-
-
-def rectify(y: Any, size: int, slope: Any) -> None:
-    """Apply the leaky rectifier to the first `size` numbers of y, in place."""
-    y[:size] = np.maximum(y[:size], slope * y[:size])
-
-
-@overload(rectify, jit_options=INLINED)
-def _compiled_rectify(y, size, slope):  # type: ignore[no-untyped-def]
-    check_vectors(y)
-    return lambda y, size, slope: _rectifier(y, size, slope)
 
 
 #: Rows of a tile, from high to low.
@@ -239,41 +216,27 @@ def _emit(builder: Any, product: _Product, height: Any, width: Any) -> None:
             _emit_tile(builder, product, (row, column), (num_rows, *_TILES[step]))
 
 
-def _row_code(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
-    """The code of `add_product`."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        starts = [
-            context.make_array(kind)(context, builder, argument).data
-            for kind, argument in zip(signature.args, arguments, strict=True)
-            if isinstance(kind, types.Array)
-        ]
-        first = builder.gep(starts[1], [arguments[3]])
-        one = word(1)
-        needed = {
-            0: arguments[1],
-            2: builder.add(arguments[3], builder.mul(arguments[1], arguments[4])),
-            5: arguments[4],
-        }
-        for place, count in needed.items():
-            (room,) = shape_of(context, builder, signature.args[place], arguments[place])
-            require_room(context, builder, count, room)
-        left = Matrix(starts[0], word(0), one)
-        right = Matrix(first, arguments[4], one)
-        out = Matrix(starts[2], word(0), one)
-        # Products are not fused with sums, so that results are the same on every processor.
-        product = _Product(left, right, out, out, out.start, arguments[1], False, "plain", None)
-        _emit(builder, product, None, arguments[4])
-        return context.get_dummy_value()
-
-    number = types.int64
-    return types.void(x, number, weights, number, number, y), generate
+def _matrix(context: Any, builder: Any, kind: Any, argument: Any) -> Matrix:
+    """A float32 array; one of one dimension is a row that stands for all rows."""
+    array = context.make_array(kind)(context, builder, argument)
+    row = word(0)
+    if kind.ndim == 2:
+        row = builder.sdiv(cgutils.unpack_tuple(builder, array.strides, 2)[0], word(4))
+    return Matrix(array.data, row, word(1))
 
 
-_add_row: Any = intrinsic(_row_code)
+def _require_size(context: Any, builder: Any, operand: tuple[Any, Any], *sizes: Any) -> None:
+    """Check that an operand has so many rows and columns; see `require_room`.
+
+    The operand is its type and its value. One of one dimension stands for all rows.
+    """
+    shape = shape_of(context, builder, *operand)
+    for needed, length in zip(reversed(sizes), reversed(shape), strict=False):
+        require_room(context, builder, needed, length)
 
 
-def add_product(x: Any, num_in: int, weights: Any, at: int, num_out: int, y: Any) -> None:
+@intrinsic
+def add_product(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
     """Add the product x W to y, where W starts at weights[at].
 
     Args:
@@ -284,78 +247,29 @@ def add_product(x: Any, num_in: int, weights: Any, at: int, num_out: int, y: Any
         num_out: columns of W.
         y: float32[at least num_out]; the product is added.
     """
-    for i in range(num_in):
-        for o in range(num_out):
-            y[o] += x[i] * weights[at + i * num_out + o]
-
-
-@overload(add_product, jit_options=INLINED)
-def _compiled_add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
-    check_vectors(x, weights, y)
-
-    def add(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
-        _add_row(x, num_in, weights, at, num_out, y)
-
-    return add
-
-
-def _matrix(context: Any, builder: Any, kind: Any, argument: Any) -> Matrix:
-    """A float32 array; one of one dimension is a row that stands for all rows."""
-    array = context.make_array(kind)(context, builder, argument)
-    row = word(0)
-    if kind.ndim == 2:
-        row = builder.sdiv(cgutils.unpack_tuple(builder, array.strides, 2)[0], word(4))
-    return Matrix(array.data, row, word(1))
-
-
-def _require_matrix(
-    context: Any, builder: Any, operand: tuple[Any, Any], rows: Any, columns: Any
-) -> None:
-    """Check that an operand has so many rows and columns; see `require_room`.
-
-    The operand is its type and its value. One of one dimension stands for all rows.
-    """
-    *height, width = shape_of(context, builder, *operand)
-    require_room(context, builder, columns, width)
-    for count in height:
-        require_room(context, builder, rows, count)
-
-
-def _layer_code(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
+    _require_vectors(x, weights, y)
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        left = _matrix(context, builder, x, arguments[0])
-        flat = _matrix(context, builder, weights, arguments[1]).start
-        out = _matrix(context, builder, y, arguments[3])
-        height, depth = shape_of(context, builder, x, arguments[0])
-        width = shape_of(context, builder, y, arguments[3])[1]
-        one = word(1)
-        end = builder.add(arguments[2], builder.mul(builder.add(depth, one), width))
-        require_room(context, builder, end, shape_of(context, builder, weights, arguments[1])[0])
-        _require_matrix(context, builder, (y, arguments[3]), height, width)
-        matrix = builder.gep(flat, [arguments[2]])
-        bias = builder.gep(matrix, [builder.mul(depth, width)])
-        product = _Product(
-            left=left,
-            right=Matrix(matrix, width, one),
-            base=Matrix(bias, word(0), one),
-            out=out,
-            gate=out.start,
-            depth=depth,
-            is_fused=False,
-            finish="rectify",
-            slope=arguments[4],
+        inputs, depth, flat, first, width, sums = arguments
+        end = builder.add(first, builder.mul(depth, width))
+        for operand, needed in (((x, inputs), depth), ((weights, flat), end), ((y, sums), width)):
+            _require_size(context, builder, operand, needed)
+        left, whole, out = (
+            _matrix(context, builder, *operand)
+            for operand in ((x, inputs), (weights, flat), (y, sums))
         )
-        _emit(builder, product, height, width)
+        right = Matrix(builder.gep(whole.start, [first]), width, word(1))
+        # Products are not fused with sums, so that results are the same on every processor.
+        product = _Product(left, right, out, out, out.start, depth, False, "plain", None)
+        _emit(builder, product, None, width)
         return context.get_dummy_value()
 
-    return types.void(x, weights, types.int64, y, types.float32), generate
+    number = types.int64
+    return types.void(x, number, weights, number, number, y), generate
 
 
-_layer: Any = intrinsic(_layer_code)
-
-
-def apply_layer(x: Any, weights: Any, at: int, y: Any, slope: Any) -> None:
+@intrinsic
+def apply_layer(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
     """Set y to the leaky rectifier of x W + b; every row is as `add_product` has it.
 
     Args:
@@ -365,17 +279,24 @@ def apply_layer(x: Any, weights: Any, at: int, y: Any, slope: Any) -> None:
         y: float32[m, outputs], written.
         slope: factor for numbers below zero.
     """
-    num_out = y.shape[1]
-    end = at + x.shape[1] * num_out
-    for row in range(x.shape[0]):
-        y[row] = weights[end : end + num_out]
-        add_product(x[row], x.shape[1], weights, at, num_out, y[row])
-        y[row] = np.maximum(y[row], slope * y[row])
 
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        inputs, flat, at, outputs, slope = arguments
+        left = _matrix(context, builder, x, inputs)
+        out = _matrix(context, builder, y, outputs)
+        height, depth = shape_of(context, builder, x, inputs)
+        width = shape_of(context, builder, y, outputs)[1]
+        end = builder.add(at, builder.mul(builder.add(depth, word(1)), width))
+        _require_size(context, builder, (weights, flat), end)
+        _require_size(context, builder, (y, outputs), height, width)
+        matrix = builder.gep(_matrix(context, builder, weights, flat).start, [at])
+        right = Matrix(matrix, width, word(1))
+        bias = Matrix(builder.gep(matrix, [builder.mul(depth, width)]), word(0), word(1))
+        product = _Product(left, right, bias, out, out.start, depth, False, "rectify", slope)
+        _emit(builder, product, height, width)
+        return context.get_dummy_value()
 
-@overload(apply_layer, jit_options=INLINED)
-def _compiled_apply_layer(x, weights, at, y, slope):  # type: ignore[no-untyped-def]
-    return lambda x, weights, at, y, slope: _layer(x, weights, at, y, slope)
+    return types.void(x, weights, types.int64, y, types.float32), generate
 
 
 def _product_of(finish: str, is_transposed: bool = False) -> Any:
@@ -384,29 +305,20 @@ def _product_of(finish: str, is_transposed: bool = False) -> Any:
     @intrinsic
     def multiply(_, left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            pairs = zip(signature.args[:5], arguments[:5], strict=True)
-            matrices = [_matrix(context, builder, *pair) for pair in pairs]
+            operands = list(zip(signature.args, arguments, strict=True))[:5]
+            matrices = [_matrix(context, builder, *operand) for operand in operands]
             height, depth = shape_of(context, builder, left, arguments[0])
             first = matrices[0]
             if is_transposed:
                 height, depth = depth, height
                 first = Matrix(first.start, first.column, first.row)
             width = shape_of(context, builder, right, arguments[1])[1]
-            operands = list(zip(signature.args, arguments, strict=True))
-            _require_matrix(context, builder, operands[1], depth, width)
-            for operand in operands[2:5]:
-                _require_matrix(context, builder, operand, height, width)
-            product = _Product(
-                left=first,
-                right=matrices[1],
-                base=matrices[2],
-                out=matrices[3],
-                gate=matrices[4].start,
-                depth=depth,
-                is_fused=True,
-                finish=finish,
-                slope=arguments[5],
-            )
+            _require_size(context, builder, operands[1], depth, width)
+            for operand in operands[2:]:
+                _require_size(context, builder, operand, height, width)
+            _, other, start, result, gates = matrices
+            slope = arguments[5]
+            product = _Product(first, other, start, result, gates.start, depth, True, finish, slope)
             _emit(builder, product, height, width)
             return context.get_dummy_value()
 
@@ -438,25 +350,18 @@ def _emit_sums(builder: Any, rows: Matrix, out: Matrix, height: Any, at: Any, la
     store(builder, value, place)
 
 
-def _sums_code(_, rows, out):  # type: ignore[no-untyped-def]
+@intrinsic
+def _sums(_, rows, out):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         matrix = _matrix(context, builder, rows, arguments[0])
         target = _matrix(context, builder, out, arguments[1])
         height, width = shape_of(context, builder, rows, arguments[0])
-        _require_matrix(context, builder, (out, arguments[1]), word(1), width)
+        _require_size(context, builder, (out, arguments[1]), width)
         for column, lanes in spans(builder, width, (16, 8, 1)):
             _emit_sums(builder, matrix, target, height, column, lanes)
         return context.get_dummy_value()
 
     return types.void(rows, out), generate
-
-
-_sums: Any = intrinsic(_sums_code)
-
-
-@kernel
-def _add_rows(rows, out):  # type: ignore[no-untyped-def]
-    _sums(rows, out)
 
 
 _plain = _product_of("plain")
@@ -466,36 +371,19 @@ _outer = _product_of("plain", is_transposed=True)
 
 
 @kernel
-def _multiply(left, right, base, out):  # type: ignore[no-untyped-def]
+def multiply(left, right, base, out):  # type: ignore[no-untyped-def]
+    """Set out to base + left right. The columns of all matrices lie without gaps."""
     _plain(left, right, base, out, out, 0.0)
 
 
 @kernel
-def _add_outer(left, right, out):  # type: ignore[no-untyped-def]
+def add_outer(left, right, out):  # type: ignore[no-untyped-def]
+    """Add the product of the transposed left matrix and the right one to out."""
     _outer(left, right, out, out, out, 0.0)
 
 
 @kernel
-def _multiply_rectified(left, right, base, out, slope):  # type: ignore[no-untyped-def]
-    _rectified(left, right, base, out, out, slope)
-
-
-@kernel
-def _multiply_gated(left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
-    _gated(left, right, base, out, gate, slope)
-
-
-def multiply(left: Any, right: Any, base: Any, out: Any) -> None:
-    """Set out to base + left right. The columns of all matrices lie without gaps."""
-    out[:] = base + left @ right
-
-
-def add_outer(left: Any, right: Any, out: Any) -> None:
-    """Add the product of the transposed left matrix and the right one to out."""
-    out += left.T @ right
-
-
-def multiply_rectified(left: Any, right: Any, base: Any, out: Any, slope: float) -> None:
+def multiply_rectified(left, right, base, out, slope):  # type: ignore[no-untyped-def]
     """Set out to the leaky rectifier of base + left right.
 
     Args:
@@ -505,11 +393,11 @@ def multiply_rectified(left: Any, right: Any, base: Any, out: Any, slope: float)
         out: float32[m, n].
         slope: factor for numbers below zero.
     """
-    total = base + left @ right
-    out[:] = np.where(total > 0, total, slope * total)
+    _rectified(left, right, base, out, out, slope)
 
 
-def multiply_gated(left: Any, right: Any, base: Any, out: Any, gate: Any, slope: float) -> None:
+@kernel
+def multiply_gated(left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
     """Set out to (base + left right) times the derivative of a leaky rectifier.
 
     Args:
@@ -520,39 +408,10 @@ def multiply_gated(left: Any, right: Any, base: Any, out: Any, gate: Any, slope:
         gate: float32[m, n], what the rectifier returned; it lies in memory as `out` does.
         slope: the rectifier's factor for numbers below zero.
     """
-    total = base + left @ right
-    out[:] = np.where(gate > 0, total, slope * total)
+    _gated(left, right, base, out, gate, slope)
 
 
-def add_rows(rows: Any, out: Any) -> None:
+@kernel
+def add_rows(rows, out):  # type: ignore[no-untyped-def]
     """Add the sum of all rows to out."""
-    out += rows.sum(axis=0)
-
-
-@overload(add_rows, jit_options=INLINED)
-def _compiled_add_rows(rows, out):  # type: ignore[no-untyped-def]
-    return lambda rows, out: _add_rows(rows, out)
-
-
-@overload(multiply, jit_options=INLINED)
-def _compiled_multiply(left, right, base, out):  # type: ignore[no-untyped-def]
-    return lambda left, right, base, out: _multiply(left, right, base, out)
-
-
-@overload(add_outer, jit_options=INLINED)
-def _compiled_add_outer(left, right, out):  # type: ignore[no-untyped-def]
-    return lambda left, right, out: _add_outer(left, right, out)
-
-
-@overload(multiply_rectified, jit_options=INLINED)
-def _compiled_multiply_rectified(left, right, base, out, slope):  # type: ignore[no-untyped-def]
-    return lambda left, right, base, out, slope: _multiply_rectified(left, right, base, out, slope)
-
-
-@overload(multiply_gated, jit_options=INLINED)
-def _compiled_multiply_gated(  # type: ignore[no-untyped-def]
-    left, right, base, out, gate, slope
-):
-    return lambda left, right, base, out, gate, slope: _multiply_gated(
-        left, right, base, out, gate, slope
-    )
+    _sums(rows, out)
