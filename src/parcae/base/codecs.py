@@ -135,38 +135,52 @@ def _gzip_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) 
         raise FormatError(f"{label}: truncated or not gzip data; download the file again")
 
 
-def _lz4_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) -> Iterator[bytes]:
-    """Decompress the blocks of net.jpountz.lz4.LZ4BlockOutputStream, which Spark uses for lz4."""
+#: The length of a block, and what decompresses it.
+_Block = tuple[int, Callable[[bytes], bytes]]
+
+
+def _block_chunks(
+    name: str,
+    headers: Callable[[_Rejoined], Iterator[_Block]],
+    stream: ByteStream,
+    head: bytes,
+    label: str,
+    may_be_cut: bool,
+) -> Iterator[bytes]:
+    """Decompress the blocks of a format of Spark's; `headers` reads what is before each."""
     source = _Rejoined(head, stream)
+    try:
+        for size, decode in headers(source):
+            yield decode(source.exactly(size))
+    except (DamagedBlock, lz4.block.LZ4BlockError) as error:
+        raise _damaged(label, name, error) from error
+    except EOFError:
+        if not may_be_cut:
+            raise _truncated(label, name) from None
+
+
+def _lz4_headers(source: _Rejoined) -> Iterator[_Block]:
+    """Of net.jpountz.lz4.LZ4BlockOutputStream, which Spark uses for lz4."""
     has_ended = False
-    while header := source.read(_LZ4_HEADER.size):
-        has_ended = False
-        if len(header) < _LZ4_HEADER.size:
-            break
+    while not source.is_over():
+        header = source.exactly(_LZ4_HEADER.size)
         magic, token, num_compressed, num_original, _checksum = _LZ4_HEADER.unpack(header)
         sane = 0 <= num_compressed <= 2 * MAX_BLOCK_BYTES and 0 <= num_original <= MAX_BLOCK_BYTES
         if magic != LZ4_BLOCK_MAGIC or not sane:
-            raise _damaged(label, "lz4", "no block header where one was expected")
-        block = source.read(num_compressed)
-        if len(block) < num_compressed:
-            break
+            raise DamagedBlock("no block header where one was expected")
         # A block without content marks the end of a stream; another stream may follow.
         has_ended = num_original == 0
-        if not has_ended:
-            yield _lz4_block(block, token & 0xF0, num_original, label)
-    if not (has_ended or may_be_cut):
-        raise _truncated(label, "lz4")
+        yield num_compressed, partial(_lz4_block, token & 0xF0, num_original)
+    if not has_ended:
+        raise EOFError
 
 
-def _lz4_block(block: bytes, method: int, num_original: int, label: str) -> bytes:
-    if method == _LZ4_RAW and len(block) == num_original:
-        return block
-    try:
-        if method == _LZ4_COMPRESSED:
-            return bytes(lz4.block.decompress(block, uncompressed_size=num_original))
-    except lz4.block.LZ4BlockError as error:
-        raise _damaged(label, "lz4", error) from error
-    raise _damaged(label, "lz4", f"unknown block method {method:#x}")
+def _lz4_block(method: int, num_original: int, block: bytes) -> bytes:
+    if num_original == 0 or (method == _LZ4_RAW and len(block) == num_original):
+        return block[:num_original]
+    if method == _LZ4_COMPRESSED:
+        return bytes(lz4.block.decompress(block, uncompressed_size=num_original))
+    raise DamagedBlock(f"unknown block method {method:#x}")
 
 
 #: A stream of snappy begins with its magic and two versions; before a block is its length.
@@ -177,55 +191,31 @@ _LZF_HEADER = struct.Struct(">2s?H")
 _LZF_LENGTH_BYTES = 2
 
 
-def _snappy_chunks(
-    stream: ByteStream, head: bytes, label: str, may_be_cut: bool
-) -> Iterator[bytes]:
-    """Decompress the blocks of org.xerial.snappy.SnappyOutputStream."""
-    source = _Rejoined(head, stream)
-    is_cut = False
-    while header := source.read(_SNAPPY_LENGTH_BYTES):
+def _snappy_headers(source: _Rejoined) -> Iterator[_Block]:
+    """Of org.xerial.snappy.SnappyOutputStream."""
+    while not source.is_over():
+        header = source.exactly(_SNAPPY_LENGTH_BYTES)
         # Another stream may follow.
         if header == SNAPPY_MAGIC[:_SNAPPY_LENGTH_BYTES]:
-            rest = _SNAPPY_HEAD_BYTES - len(header)
-            is_cut = len(source.read(rest)) < rest
+            source.exactly(_SNAPPY_HEAD_BYTES - len(header))
             continue
         num_compressed = int.from_bytes(header, "big")
         if num_compressed > 2 * MAX_BLOCK_BYTES:
-            raise _damaged(label, "snappy", f"a block of {num_compressed:,} bytes")
-        block = source.read(num_compressed)
-        is_cut = len(header) < _SNAPPY_LENGTH_BYTES or len(block) < num_compressed
-        if is_cut:
-            break
-        try:
-            yield snappy_block(block, MAX_BLOCK_BYTES)
-        except DamagedBlock as error:
-            raise _damaged(label, "snappy", error) from error
-    if is_cut and not may_be_cut:
-        raise _truncated(label, "snappy")
+            raise DamagedBlock(f"a block of {num_compressed:,} bytes")
+        yield num_compressed, partial(snappy_block, most_bytes=MAX_BLOCK_BYTES)
 
 
-def _lzf_chunks(stream: ByteStream, head: bytes, label: str, may_be_cut: bool) -> Iterator[bytes]:
-    """Decompress the blocks of com.ning.compress.lzf.LZFOutputStream."""
-    source = _Rejoined(head, stream)
-    while header := source.read(_LZF_HEADER.size):
-        block = b""
-        num_bytes = num_original = 1
-        if len(header) == _LZF_HEADER.size:
-            magic, is_compressed, num_bytes = _LZF_HEADER.unpack(header)
-            if magic != LZF_MAGIC:
-                raise _damaged(label, "lzf", "no block where one was expected")
-            num_original = num_bytes
-            if is_compressed:
-                num_original = int.from_bytes(source.read(_LZF_LENGTH_BYTES), "big")
-            block = source.read(num_bytes)
-        if len(block) < num_bytes:
-            if may_be_cut:
-                return
-            raise _truncated(label, "lzf")
-        try:
-            yield lzf_block(block, num_original) if is_compressed else block
-        except DamagedBlock as error:
-            raise _damaged(label, "lzf", error) from error
+def _lzf_headers(source: _Rejoined) -> Iterator[_Block]:
+    """Of com.ning.compress.lzf.LZFOutputStream."""
+    while not source.is_over():
+        magic, is_compressed, num_bytes = _LZF_HEADER.unpack(source.exactly(_LZF_HEADER.size))
+        if magic != LZF_MAGIC:
+            raise DamagedBlock("no block where one was expected")
+        if is_compressed:
+            num_original = int.from_bytes(source.exactly(_LZF_LENGTH_BYTES), "big")
+            yield num_bytes, partial(lzf_block, size=num_original)
+        else:
+            yield num_bytes, bytes
 
 
 def _damaged(label: str, name: str, what: object) -> FormatError:
@@ -261,11 +251,11 @@ def _library_chunks(
 
 _READERS: tuple[tuple[bytes, Callable[[ByteStream, bytes, str, bool], Iterator[bytes]]], ...] = (
     (ZSTD_MAGIC, _zstd_chunks),
-    (LZ4_BLOCK_MAGIC, _lz4_chunks),
+    (LZ4_BLOCK_MAGIC, partial(_block_chunks, "lz4", _lz4_headers)),
     (b"\x04\x22\x4d\x18", partial(_library_chunks, "lz4", lz4.frame.LZ4FrameDecompressor)),
     (GZIP_MAGIC, _gzip_chunks),
-    (SNAPPY_MAGIC, _snappy_chunks),
-    (LZF_MAGIC, _lzf_chunks),
+    (SNAPPY_MAGIC, partial(_block_chunks, "snappy", _snappy_headers)),
+    (LZF_MAGIC, partial(_block_chunks, "lzf", _lzf_headers)),
     (BZIP2_MAGIC, partial(_library_chunks, "bzip2", bz2.BZ2Decompressor)),
     (
         b"\xfd7zXZ\x00",
@@ -281,14 +271,16 @@ class _Rejoined:
         self._head = head
         self._stream = stream
 
-    def read(self, size: int = -1) -> bytes:
-        """Read up to `size` bytes, or all if negative; fewer only at the end of the stream."""
-        if not self._head:
-            return self._stream.read(size)
-        if 0 <= size <= len(self._head):
-            taken = self._head[:size]
-            self._head = self._head[size:]
-            return taken
-        taken = self._head
-        self._head = b""
-        return taken + self._stream.read(size - len(taken) if size >= 0 else -1)
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        self._head = self._head or self._stream.read(1)
+        return not self._head
+
+    def exactly(self, size: int) -> bytes:
+        """Read `size` bytes; an EOFError where there are fewer."""
+        taken, self._head = self._head[:size], self._head[size:]
+        if len(taken) < size:
+            taken += self._stream.read(size - len(taken))
+        if len(taken) < size:
+            raise EOFError
+        return taken

@@ -202,18 +202,16 @@ class LiveTables:
         num_tasks, num_started, num_finished = (int(self._stage[name][row]) for name in names)
         return num_tasks, num_started, num_finished
 
-    def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
+    def _make_room(self, more: Room, job: LiveJob | None = None) -> None:
         """Make room for more rows; with `job`, the stages must directly follow those of the job."""
         room = room_of(self.state)
-        num_jobs, num_stages, num_edges = (
-            int(self._now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")
-        )
+        used = Room(*(int(self._now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")))
         if job is not None:
-            num_stages = self._rows_of(job.row).stop
-            if job.row + 1 < num_jobs:  # the rows up to the next job's are free
+            if job.row + 1 < used.jobs:  # the rows up to the next job's are free
                 room = room._replace(stages=int(self._job["stage_start"][job.row + 1]))
-        if not room.covers(Room(num_jobs + jobs, num_stages + stages, num_edges + edges)):
-            self._repack(Room(jobs, stages, edges), job)
+            used = used._replace(stages=self._rows_of(job.row).stop)
+        if not room.covers(used.plus(more)):
+            self._repack(more, job)
 
     def _repack(self, more: Room, job: LiveJob | None = None) -> None:
         """Release the rows of ended jobs and make room for more; half of the tables stays free."""

@@ -70,8 +70,9 @@ from parcae.service.protocol import (
     StagesAdded,
     StateMessage,
     TasksReported,
+    arriving,
 )
-from parcae.service.tables import Room, with_more_cores
+from parcae.service.tables import NOTHING, Room, with_more_cores
 from parcae.service.turns import paced
 from parcae.workloads.job import bare_name
 
@@ -136,13 +137,8 @@ class Mirror(LiveTables):
 
     def prepare(self, application: str, message: StateMessage | Events) -> Prepared:
         """Look up the jobs of a request, to be taken with it: it takes long and changes nothing."""
-        jobs = (
-            message.jobs
-            if isinstance(message, StateMessage)
-            else (event.job for event in message.events if isinstance(event, JobArrived))
-        )
         prepared: Prepared = {}
-        for job in paced(jobs):
+        for job in paced(arriving(message)):
             with contextlib.suppress(ProtocolError):  # it will be refused when it arrives
                 prepared[id(job)] = self._looked_up(application, job)
         return prepared
@@ -223,13 +219,11 @@ class Mirror(LiveTables):
 
     def reserve(self, jobs: Iterable[JobMessage]) -> None:
         """Make room for all jobs at once: tables that grow are copied."""
-        needed = Room(0, 0, 0)
+        needed = NOTHING
         for job in paced(jobs):
             num_rows = 2 * len(job.stages) + 3 if job.is_open else len(job.stages)
-            num_edges = sum(len(stage.parents) for stage in job.stages)
-            needed = Room(needed.jobs + 1, needed.stages + num_rows, needed.edges + num_edges)
-        room = Room(*map(min, needed, MOST))
-        self._make_room(room.jobs, room.stages, room.edges)
+            needed = needed.plus(Room(1, num_rows, sum(len(one.parents) for one in job.stages)))
+        self._make_room(Room(*map(min, needed, MOST)))
 
     def drop(self, application: str, most: int | None = None) -> bool:
         """Remove jobs of the application without a trace. Returns whether all are gone."""
@@ -250,11 +244,11 @@ class Mirror(LiveTables):
         if not self.jobs and self._gone:
             self._begin(self.num_cores, self.clock_ms)
         elif _MANY_GONE * len(self._gone) > len(self.jobs):  # of few, rows are released later
-            self._repack(Room(0, 0, 0))
+            self._repack(NOTHING)
 
     def bytes_of(self, application: str) -> int:
         """What an application takes up in memory, about; of tables that it shares, its rows."""
-        used = self._used.get(application, Room(0, 0, 0))
+        used = self._used.get(application, NOTHING)
         taken = sum(count * size for count, size in zip(used, _BYTES, strict=True))
         num_ended = len(self._ended.get(application, ()))
         tables = self.num_bytes if self._settings.num_cores is None else 0
@@ -348,7 +342,7 @@ class Mirror(LiveTables):
         count = len(rows.specs)
         # An open job gets as many free rows as it has stages, plus two, for stages to come.
         spare = count + 2 if message.is_open else 0
-        self._make_room(1, count + spare, len(rows.children))
+        self._make_room(Room(1, count + spare, len(rows.children)))
         arrival_ms = min(message.arrival_ms + self._offset_of(application), self.clock_ms)
         row = job_arrived(
             self.state, rows.specs, rows.children, 0, count, rows.profile, arrival_ms, 1.0
@@ -386,11 +380,9 @@ class Mirror(LiveTables):
 
     def _claim(self, application: str, more: Room) -> None:
         """Count more jobs, stages and edges of an application, unless they are too many."""
-        before = self._used.get(application, Room(0, 0, 0))
-        used = Room(*map(sum, zip(before, more, strict=True)))
+        used = self._used.get(application, NOTHING).plus(more)
         num_applications = max(1, len(self._clocks))
-        others = [one for name, one in self._used.items() if name != application]
-        total = Room(*map(sum, zip(used, *others, strict=True)))
+        total = more.plus(*self._used.values())
         # On a shared cluster every plan is about all jobs; each application may have its share.
         share = Room(*(most // num_applications for most in MOST))
         if not (MOST.covers(used) and (MOST.covers(total) or share.covers(used))):
@@ -561,7 +553,7 @@ class Mirror(LiveTables):
         # New stages, parents before children.
         new = [place for place in checked_order(job.job_id, parents) if place >= num_old]
         task_ms = self._duration_model.durations(job.recurring, stages, num_old)
-        self._make_room(0, len(stages), sum(map(len, parents)) + len(parents), job)
+        self._make_room(Room(0, len(stages), sum(map(len, parents)) + len(parents)), job)
         for stage, of_stage, duration_ms in zip(stages, parents[num_old:], task_ms, strict=True):
             num_unfinished = sum(parent not in job.ended for parent in of_stage)
             add_stage(self.state, job.row, stage.tasks, duration_ms, num_unfinished)
@@ -633,12 +625,8 @@ class Mirror(LiveTables):
     def _remove(self, job: LiveJob, *, is_failed: bool = False) -> None:
         """Remove an ended job and report it; its rows are released with the next repacking."""
         self._take_out(job)
-        used = self._used[job.application]
-        self._used[job.application] = Room(
-            used.jobs - 1,
-            used.stages - len(job.stage_ids),
-            used.edges - sum(map(len, job.parents)),
-        )
+        gone = Room(-1, -len(job.stage_ids), -sum(map(len, job.parents)))
+        self._used[job.application] = self._used[job.application].plus(gone)
         ended = self._ended.setdefault(job.application, OrderedDict())
         ended[job.job_id] = None
         if len(ended) > _REMEMBERED:
@@ -718,14 +706,14 @@ class Mirror(LiveTables):
         jobs = self.jobs_of(application)
         ids = [job.stage_ids for job in jobs]
         rows = np.array([job.row for job in jobs], np.int64)
-        of_jobs = [self._job_order[name][rows] for name in ("tier", "weight", "limit")]
+        of_jobs = [self._job_order[name][rows].tolist() for name in ("tier", "weight", "limit")]
         of_stages = self._set_stages(jobs, rows)
         tiers = self._job_order["tier"][self.state.active[: self.num_jobs]]
         other_tier = _finite(tiers.max()) if len(tiers) else 0.0
         wake_ms = self.on_clock_of(application, self.wake_ms)
 
         def worded() -> OrdersMessage:
-            columns = zip(jobs, *(column.tolist() for column in of_jobs), strict=True)
+            columns = zip(jobs, *of_jobs, strict=True)
             cache[application] = orders = OrdersMessage(
                 seq=None,
                 jobs=tuple(

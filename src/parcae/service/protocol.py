@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -328,6 +328,13 @@ class Events(_Message):
     clock_ms: Time
     cores: Annotated[int, Field(ge=0, le=_MOST_CORES)] | None = None
     events: Annotated[tuple[Event, ...], Field(max_length=_MOST_ELEMENTS)] = ()
+
+
+def arriving(message: StateMessage | Events) -> Iterable[JobMessage]:
+    """The jobs that come with a message."""
+    if isinstance(message, StateMessage):
+        return message.jobs
+    return (event.job for event in message.events if isinstance(event, JobArrived))
 
 
 class Ping(_Message):

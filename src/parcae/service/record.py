@@ -30,9 +30,9 @@ from parcae.service.learned import LearnedValues
 from parcae.service.protocol import (
     ClientMessage,
     Events,
-    JobArrived,
     ServerMessage,
     StateMessage,
+    arriving,
     encode,
 )
 from parcae.service.session import Service, Session, Watcher
@@ -170,14 +170,9 @@ class Recorder(Watcher):
         file = self._files.get(self._key(session))
         if file is None:
             return
-        jobs = (
-            message.jobs
-            if isinstance(message, StateMessage)
-            else [event.job for event in message.events if isinstance(event, JobArrived)]
-        )
         model = session.service.duration_model
         new = dict[str, None]()
-        for job in paced(jobs):
+        for job in paced(arriving(message)):
             recurring = model.look_up(session.application, job.names, job.stages)
             if recurring.is_learned:
                 new |= dict.fromkeys(key for key in recurring.keys if key not in file.known)

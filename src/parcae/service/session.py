@@ -32,7 +32,6 @@ from parcae.service.protocol import (
     Events,
     Hello,
     JobArrived,
-    JobMessage,
     OrdersMessage,
     Ping,
     Pong,
@@ -42,6 +41,7 @@ from parcae.service.protocol import (
     StateMessage,
     Then,
     Welcome,
+    arriving,
     decode_client_message,
     is_proof,
     new_nonce,
@@ -524,7 +524,7 @@ class Session:
             drop_in_parts(mirror, self.application, lambda: self.is_open)
         parts = _Parts(message)
         with whole(True), mirror.lock:
-            mirror.reserve(parts.jobs)
+            mirror.reserve(arriving(message))
         while not parts.is_over:
             part = parts.take()
             prepared = mirror.prepare(self.application, part)
@@ -612,11 +612,6 @@ class _Parts:
         self._at = 0
         self._most = float(_MOST_IN_PART)
         self.is_over = False
-
-    @property
-    def jobs(self) -> Iterable[JobMessage]:
-        """All jobs that arrive with it."""
-        return (event.job for event in self._events if isinstance(event, JobArrived))
 
     def take(self) -> StateMessage | Events:
         """The next part."""

@@ -45,7 +45,12 @@ class Room(NamedTuple):
         """Whether the other size fits into this one."""
         return all(mine >= theirs for mine, theirs in zip(self, other, strict=True))
 
+    def plus(self, *others: Room) -> Room:
+        """The room for all."""
+        return Room(*map(sum, zip(self, *others, strict=True)))
 
+
+NOTHING = Room(0, 0, 0)
 #: Size of the tables of a new cluster.
 FIRST_ROOM = Room(256, 1_024, 1_024)
 
