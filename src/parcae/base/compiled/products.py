@@ -16,6 +16,9 @@ from numba.extending import intrinsic
 
 from parcae.base.compiled.kernels import kernel
 
+#: A function that kernels call and whose code is written here. To mypy, Numba's own decorator
+#: leaves in the typing context, which callers do not give.
+_emitted: Any = intrinsic
 WORD = ir.IntType(64)
 FLOAT = ir.FloatType()
 _INDEX = ir.IntType(32)
@@ -89,7 +92,7 @@ def _require_vectors(*arrays: Any) -> None:
             raise TypeError(f"{array}: float32 numbers without gaps are meant")
 
 
-@intrinsic
+@_emitted
 def copy_numbers(_, source, at, count, target):  # type: ignore[no-untyped-def]
     """Copy source[at : at + count] to the beginning of target, another float32 array."""
     _require_vectors(source, target)
@@ -106,7 +109,7 @@ def copy_numbers(_, source, at, count, target):  # type: ignore[no-untyped-def]
     return types.void(source, types.int64, types.int64, target), generate
 
 
-@intrinsic
+@_emitted
 def rectify(_, y, size, slope):  # type: ignore[no-untyped-def]
     """Apply the leaky rectifier to the first `size` numbers of y, in place."""
     _require_vectors(y)
@@ -235,7 +238,7 @@ def _require_size(context: Any, builder: Any, operand: tuple[Any, Any], *sizes: 
         require_room(context, builder, needed, length)
 
 
-@intrinsic
+@_emitted
 def add_product(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
     """Add the product x W to y, where W starts at weights[at].
 
@@ -268,7 +271,7 @@ def add_product(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyp
     return types.void(x, number, weights, number, number, y), generate
 
 
-@intrinsic
+@_emitted
 def apply_layer(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
     """Set y to the leaky rectifier of x W + b; every row is as `add_product` has it.
 
@@ -302,7 +305,7 @@ def apply_layer(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
 def _product_of(finish: str, is_transposed: bool = False) -> Any:
     """The code of a product of matrices."""
 
-    @intrinsic
+    @_emitted
     def multiply(_, left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             operands = list(zip(signature.args, arguments, strict=True))[:5]
@@ -350,7 +353,7 @@ def _emit_sums(builder: Any, rows: Matrix, out: Matrix, height: Any, at: Any, la
     store(builder, value, place)
 
 
-@intrinsic
+@_emitted
 def _sums(_, rows, out):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         matrix = _matrix(context, builder, rows, arguments[0])
