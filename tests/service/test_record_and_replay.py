@@ -177,10 +177,23 @@ def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -
     assert result.to_json()["other_policy"] == "fifo"
 
 
-def _estimate(folder: Path, cores: int, *later: int) -> ReplayedEstimate | None:
-    """The estimate for three jobs that ran on `cores` cores; then there are `later` ones."""
+def _recording(folder: Path, cores: int) -> Speaker:
+    """A client of so many cores, whose session is recorded."""
     client = Speaker(service_of(watchers=[Recorder(folder)]))
     client.state(cores)
+    return client
+
+
+def _average_ms(folder: Path) -> float:
+    """What the jobs of a recording take in the simulator under FIFO."""
+    found = replay_recording([folder], "fifo", _WORKLOAD).estimate
+    assert found is not None
+    return found.other_average_jct_ms
+
+
+def _estimate(folder: Path, cores: int, *later: int) -> ReplayedEstimate | None:
+    """The estimate for three jobs that ran on `cores` cores; then there are `later` ones."""
+    client = _recording(folder, cores)
     for number in range(3):
         job = job_of(f"j{number}", (40, ()), arrival_ms=number)
         client.events(number, JobArrived(job=job), began(job.job_id, 0, 40))
@@ -197,8 +210,7 @@ def test_an_estimate_has_the_cores_that_the_application_had_for_its_jobs(tmp_pat
 
 
 def test_an_estimate_has_the_jobs_that_ended_with_the_tasks_that_they_had(tmp_path: Path) -> None:
-    client = Speaker(service_of(watchers=[Recorder(tmp_path)]))
-    client.state(40)
+    client = _recording(tmp_path, 40)
     jobs = [
         job_of("whole", (40, ())),
         job_of("changed", (40, ()), is_open=True),
@@ -221,18 +233,14 @@ def test_an_estimate_has_the_jobs_that_ended_with_the_tasks_that_they_had(tmp_pa
 
 def test_an_estimate_has_the_tasks_of_a_later_state(tmp_path: Path) -> None:
     """So the plugin reports a skipped stage of which Spark runs the tasks with lost output."""
-    client = Speaker(service_of(watchers=[Recorder(tmp_path)]))
-    client.state(1)
+    client = _recording(tmp_path, 1)
     query = job_of("query", (40, ()), (1, (0,)), is_open=True)
     client.events(0, JobArrived(job=query), StageEnded(job_id="query", stage_id=0))
     client.state(1, job_of("query", (2, ()), (1, (0,)), is_open=True), clock_ms=1)
     client.events(2, began("query", 0, 2), ended("query", 0, 2, 200))
     client.events(3, began("query", 1), ended("query", 1, 1, 100), JobEnded(job_id="query"))
-    found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
-    assert found is not None
-    assert (
-        found.other_average_jct_ms == 303
-    )  # three tasks of 100 ms on one core, begun after 2 and 1 ms
+    # Three tasks of 100 ms on one core, begun after 2 and 1 ms.
+    assert _average_ms(tmp_path) == 303
 
 
 def _with_a_skipped_stage(folder: Path, *, is_whole: bool) -> ReplayedEstimate | None:
@@ -267,8 +275,7 @@ def test_an_estimate_leaves_out_stages_that_spark_skipped(tmp_path: Path) -> Non
 
 def test_an_estimate_has_the_time_in_which_the_driver_was_busy(tmp_path: Path) -> None:
     """A core was free, and no task was there for it; what waited for a core has no such time."""
-    client = Speaker(service_of(watchers=[Recorder(tmp_path)]))
-    client.state(2)
+    client = _recording(tmp_path, 2)
     client.events(0, JobArrived(job=job_of("query", (2, ()), is_open=True)))
     client.events(1_000, began("query", 0, 2))
     behind = job_of("behind", (2, ()), arrival_ms=1_500)
@@ -279,24 +286,19 @@ def test_an_estimate_has_the_time_in_which_the_driver_was_busy(tmp_path: Path) -
     client.events(4_700, began("query", 1))
     client.events(5_700, ended("query", 1, 1, 1_000))
     client.events(6_000, JobEnded(job_id="query"))
-    found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
-    assert found is not None
     # The driver took 1 s, .7 s beside a free core and .3 s at the end; behind the .7 s the cores
     # were busy for as long again as the other job's tasks had to go, .3 s.
     query_ms, behind_ms = 1_000 + 2_000 + 700 + 300 + 1_000 + 300, 2_500
-    assert found.other_average_jct_ms == (query_ms + behind_ms) / 2
+    assert _average_ms(tmp_path) == (query_ms + behind_ms) / 2
 
 
 def test_a_clock_that_jumps_is_no_time_of_the_driver(tmp_path: Path) -> None:
-    client = Speaker(service_of(watchers=[Recorder(tmp_path)]))
-    client.state(2)
+    client = _recording(tmp_path, 2)
     client.events(0, JobArrived(job=job_of("query", (2, ()), is_open=True)))
     long_ms = 10**9
     client.events(3 * long_ms, began("query", 0, 2), ended("query", 0, 2, 200))
     client.events(9 * long_ms, JobEnded(job_id="query"))
-    found = replay_recording([tmp_path], "fifo", _WORKLOAD).estimate
-    assert found is not None
-    assert found.other_average_jct_ms == 2 * 86_400_000 + 100
+    assert _average_ms(tmp_path) == 2 * 86_400_000 + 100
 
 
 def test_a_recording_without_a_job_is_not_the_newest(tmp_path: Path) -> None:

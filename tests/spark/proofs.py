@@ -181,7 +181,7 @@ def process(command: list[str], log: Path, spark: SparkHome, **variables: str) -
             command,
             stdout=out,
             stderr=out,
-            env=environment(spark.path, variables),
+            env={**environment(spark.path), **variables},
             start_new_session=True,
             cwd=log.parent,
         )

@@ -102,7 +102,7 @@ def _daemon(
             command,
             stdout=out,
             stderr=out,
-            env=environment(spark.path, variables),
+            env={**environment(spark.path), **variables},
             start_new_session=True,
         )
     try:

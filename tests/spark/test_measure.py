@@ -50,13 +50,6 @@ def _write_round(measured: Measurement, name: str, jobs: list[tuple[str, int]]) 
     measured.work.kept(f"finished/{name}", lambda: note)
 
 
-def test_only_the_smallest_scale_factor_is_also_measured_on_new_executors(tmp_path: Path) -> None:
-    measured = _measurement(tmp_path, "--scale-factors 2,0.1 --repetitions 1")
-    assert measured.rounds(2.0) == {"sf2-round-1": (1, 6)}
-    cold = {"cold-sf0.1-q1": (1,), "cold-sf0.1-q6": (6,)}
-    assert measured.rounds(0.1) == {"sf0.1-round-1": (1, 6), **cold}
-
-
 def test_the_profile_has_warm_durations_and_fresh_ones_of_new_executors(tmp_path: Path) -> None:
     measured = _measurement(tmp_path)
     measured.work.kept("machine", lambda: _MACHINE)

@@ -103,10 +103,8 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
     (tmp_path / "event-logs" / log.name).write_bytes(log.read_bytes())
     spark = find_spark()
     build_plugin(spark)
-    env = environment(
-        spark.path,
-        {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}", **_PATH},
-    )
+    path = f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}"
+    env = {**environment(spark.path), "PATH": path, **_PATH}
     for command in commands:
         line = command
         for whole, less in _LESS.items():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.spark import demo, fidelity, replaying
-from benchmarks.spark.fidelity import ClusterCosts, costly_workload, hand_over_ms, slept
+from benchmarks.spark.fidelity import ClusterCosts, costly_workload, slept
 from benchmarks.spark.replaying import (
     RealSpark,
     ReplayedMix,
@@ -139,18 +139,6 @@ def _checkpoint(folder: Path) -> Path:
 # Mixes, and the overheads of the cluster.
 
 
-def test_a_warm_workload_has_one_list_of_durations_per_stage_times_the_factor() -> None:
-    workload = load_workload("tpch")
-    warm = warm_workload(workload, 4)
-    for whole, own in zip(workload.jobs, warm.jobs, strict=True):
-        for stage, scaled in zip(whole.stages, own.stages, strict=True):
-            durations = stage.durations
-            kinds = (durations.rest[-1], durations.first[-1], durations.fresh[-1])
-            samples = next(kind for kind in kinds if kind.size)
-            assert scaled.durations.levels == (1,)
-            assert scaled.durations.rest[0].tolist() == np.maximum(4 * samples, 1).tolist()
-
-
 def test_a_mix_lists_parents_first_and_every_task() -> None:
     workload = warm_workload(load_workload("tpch"), 2)
     sequence = draw_sequence(workload, "poisson:2s", 5, 8, RandomStreams(3))
@@ -192,13 +180,6 @@ def test_what_was_simulated_is_slept_without_the_clusters_costs() -> None:
     }
     assert trace.tasks is not None
     assert {*(trace.tasks["finish_ms"] - trace.tasks["start_ms"]).tolist()} == {53, 23}
-
-
-def test_the_steps_along_the_longest_chain_are_a_jobs_own_cost() -> None:
-    one = StageSpec(1, TaskDurations.constant(5))
-    diamond = JobSpec("d", (replace(one, parents=(1, 2)), one, replace(one, parents=(1,))))
-    assert hand_over_ms(diamond, _COSTS) == 11 + 2 * 7
-    assert hand_over_ms(JobSpec("s", (one,)), _COSTS) == 11
 
 
 def test_a_job_that_failed_is_said(tmp_path: Path) -> None:
@@ -267,23 +248,6 @@ def test_results_of_other_mixes_another_spark_or_another_checkpoint_are_kept_apa
 
 
 # Sizes.
-
-
-@pytest.mark.parametrize("factor", [1.0, 1.25])
-def test_errors_of_sizes_are_relative_to_spark(
-    spark: _Spark, tmp_path: Path, factor: float
-) -> None:
-    spark.factor = factor
-    result = _sizes(tmp_path)
-    errors = result["errors"]
-    places = [(error["predicted"]["cores"], error["predicted"]["policy"]) for error in errors]
-    assert places == [(2, "fifo"), (2, "srpt"), (4, "fifo"), (4, "srpt")]
-    for error in errors:
-        assert error["average_error"]["mean"] == pytest.approx(1 / factor - 1, abs=0.02)
-        assert error["p95_error"]["mean"] == pytest.approx(1 / factor - 1, abs=0.02)
-    loads = [errors[0]["load"], errors[2]["load"]]
-    assert loads == [pytest.approx(0.7, rel=1e-2), pytest.approx(0.35, rel=1e-2)]
-    assert json.loads(json.dumps(result)) == result
 
 
 def test_the_predictions_are_those_of_parcae_size(spark: _Spark, tmp_path: Path) -> None:

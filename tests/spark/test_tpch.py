@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.spark import demo, measure, tpch
+from benchmarks.spark import tpch
 from benchmarks.spark.cores import (
     Spans,
     busy_ms,
     busy_share,
-    core_use,
     idle_while_waiting_share,
     plans_of_queries,
     query_profile,
@@ -105,29 +104,6 @@ def test_the_policies_of_a_seed_run_in_random_order_with_repeats_of_fair(tmp_pat
     assert tpch.run_name(1, "parcae+account", 2) == "seed-1-parcae_account-again-2"
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        (tpch, "--policies fair,fair"),
-        (tpch, "--load 1"),
-        (tpch, "--gap nan"),
-        (tpch, "--conf spark.sql.ansi.enabled"),
-        (tpch, "--conf spark.driver.memory=2g"),
-        (tpch, "--conf spark.eventLog.enabled=true"),
-        (measure, "--scale-factors 0"),
-        (measure, "--queries 23"),
-        (demo, "--time-scale inf"),
-        (demo, "--policies a,,b"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(
-    script: Any, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        script.parser().parse_args(words.split())
-    assert words.split()[0] in capsys.readouterr().err
-
-
 # Busy cores.
 
 
@@ -171,16 +147,6 @@ def _write_log(folder: Path, runs: list[tuple[str, int]], cut: Sequence[str] = (
     folder.mkdir(parents=True)
     (folder / "log").write_bytes(to_bytes(events))
     return folder
-
-
-def test_the_log_of_a_run_tells_how_busy_the_cores_were(tmp_path: Path) -> None:
-    logs = _write_log(tmp_path / "log", [("q1", 1_000), ("q6", 3_000)])
-    use = core_use(logs, 2, first_ms=0.0, arrivals_s=10.0, makespan_s=16.0)
-    assert use["busy_share"] == pytest.approx(2 / 20)
-    assert use["makespan_busy_share"] == pytest.approx(8 / 32)
-    # The second task of each waits beside an idle core.
-    assert use["idle_while_waiting_share"] == pytest.approx((1 + 3) / 32)
-    assert (use["task_s"], use["num_tasks"]) == (8.0, 4)
 
 
 def test_the_profile_says_which_job_every_query_is(tmp_path: Path) -> None:
@@ -268,25 +234,6 @@ def test_policies_are_paired_with_fair_by_seed(
     assert (tmp_path / "ratios.png").read_bytes().startswith(b"\x89PNG")
     print_result(result)
     assert "srpt: 16.7% of the jobs end more than 5% later" in capsys.readouterr().out
-
-
-def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
-    late = _record(1000, "srpt", 0, (1.0, 4.0, 7.0))
-    late["endings"][0]["arrival_s"] += 1
-    _write_runs(tmp_path / "a", _FIRST)
-    _write_runs(tmp_path / "b", _FIRST)
-    _write_runs(tmp_path / "c", _FIRST, load=0.5)
-    _write_runs(tmp_path / "d", {(1000, "fifo", 0): (1.0,)})
-    _write_runs(tmp_path / "e", {**_FIRST, (1000, "srpt", 0): late})
-    for works, message in (
-        (("a", "b"), "in another folder, too"),
-        (("a", "c"), r"differ in load: 0\.8 and 0\.5"),
-        (("nowhere",), "no work folder"),
-        (("d",), "no run under fair"),
-        (("e",), "not given the same queries"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            read_result([tmp_path / work for work in works])
 
 
 # Resuming.

@@ -236,41 +236,34 @@ def _new_mode(path: Path) -> int:
         return 0o666 & ~mask
 
 
-@contextlib.contextmanager
-def locked_folder(folder: Path, use: str) -> Iterator[None]:
-    """Hold the lock of a folder, which the system releases when the process ends, however it
-    ends.
-    """
-    if fcntl is None or not hasattr(fcntl, "flock"):
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
+def _lock(handle: int, refusal: str) -> None:
+    """Lock an open file or folder; the system releases it however the process ends."""
+    if fcntl is not None and hasattr(fcntl, "flock"):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(
-                f"{folder}: another process is {use} this folder; wait for its end, or give "
-                "another folder"
-            ) from None
+            raise ConfigError(refusal) from None
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, use: str) -> Iterator[None]:
+    """Hold the lock of a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        why = f"another process is {use} this folder; wait for its end, or give another folder"
+        _lock(handle, f"{folder}: {why}")
         yield
     finally:
         os.close(handle)
 
 
-def lock_beside(path: Path, use: str) -> BinaryIO | None:
+def lock_beside(path: Path, use: str) -> BinaryIO:
     """The lock of a file that is replaced as a whole, held until the returned file is closed.
 
     The lock is a file beside it, since the file itself is another one after each write.
     """
-    if fcntl is None or not hasattr(fcntl, "flock"):
-        return None
     lock = path.with_name(path.name + ".lock").open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise ConfigError(f"{path}: another process {use}; give each a file of its own") from None
+    _lock(lock.fileno(), f"{path}: another process {use}; give each a file of its own")
     return lock
 
 

@@ -106,7 +106,7 @@ class SecretOptions(Options):
     namespace: str = option("default", "Its namespace, which is the driver's.")
     form: Form = option(
         Form.SECRET,
-        "secret (YAML for kubectl) | conf (for spark-submit) | properties (for "
+        "secret (JSON for kubectl) | conf (for spark-submit) | properties (for "
         "spark-defaults.conf) | v1beta2 (SparkApplication of Kubeflow's operator) | v1 (of "
         "Spark's own).",
         "--as",

@@ -159,7 +159,7 @@ class Board(Watcher):
             for name in tuple(self._history):
                 if name not in shown:
                     self._history.pop(name, None)
-            seen = self._look(self._sizes, lambda _, mirror: _sizes(mirror), shown)
+            seen = self._look(self._sizes, _sizes, shown)
             for name, sizes in seen.items():
                 samples = self._history.setdefault(name, deque(maxlen=_NUM_SAMPLES))
                 samples.append((shown_s, sizes.jobs, sizes.busy_cores))
@@ -246,21 +246,17 @@ class Board(Watcher):
 
     def _total(self, mirrors: dict[str, Mirror]) -> _Sizes:
         """The size of some clusters together."""
-        sizes = self._look(self._sizes, lambda _, mirror: _sizes(mirror), mirrors).values()
+        sizes = self._look(self._sizes, _sizes, mirrors).values()
         return _Sizes(*map(sum, zip(_Sizes(0, 0, 0, 0), *sizes, strict=True)))
 
     def collect(self) -> Iterator[Metric]:
         """The counters and gauges; called when Prometheus reads the metrics."""
-        took = "Sum of the completion times of all jobs that ended successfully"
-        counters = [
-            (name, f"Number of {name.replace('_', ' ')}.", float(value))
-            for name, value in asdict(self.service.counts).items()
-        ]
-        counters += [
-            ("completion_seconds", f"{took}.", self._took_ms / MS_PER_S),
-        ]
-        for name, text, value in counters:
-            yield CounterMetricFamily(f"parcae_{name}", text, value=value)
+        for name, count in asdict(self.service.counts).items():
+            text = f"Number of {name.replace('_', ' ')}."
+            yield CounterMetricFamily(f"parcae_{name}", text, value=count)
+        took = "Sum of the completion times of all jobs that ended successfully."
+        value = self._took_ms / MS_PER_S
+        yield CounterMetricFamily("parcae_completion_seconds", took, value=value)
         total = self._total(dict(self.service.mirrors))
         family = GaugeMetricFamily("parcae_jobs", "Jobs in the system.", labels=["state"])
         family.add_metric(["running"], total.running_jobs)
@@ -388,7 +384,7 @@ class _Sizes(NamedTuple):
     busy_cores: int
 
 
-def _sizes(mirror: Mirror) -> _Sizes:
+def _sizes(_: str, mirror: Mirror) -> _Sizes:
     running = mirror.state.jobs["num_attached"][mirror.state.active[: mirror.num_jobs]]
     return _Sizes(mirror.num_jobs, int((running > 0).sum()), mirror.num_cores, int(running.sum()))
 
@@ -494,7 +490,7 @@ class Admin:
 
     async def _health(self, request: web.Request) -> web.Response:
         service = self.server.service
-        return _json(
+        return web.json_response(
             {
                 "status": "ok",
                 "parcae": __version__,
@@ -545,7 +541,3 @@ class Admin:
                 silent_s += _REFRESH_S
         except (ConnectionError, asyncio.CancelledError):
             return response
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type="application/json")

@@ -150,25 +150,20 @@ class LearnedDurations:
         vars(other).update({name: copy(value) for name, value in vars(self).items()})
         return other
 
-    def dump(self) -> dict[str, Any]:
-        """Everything as plain values for JSON: the fields of `LearnedValues`."""
+    def dump(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Everything, or what is of some names, as plain values for JSON: see `LearnedValues`.
+
+        Of names, another thread may learn meanwhile.
+        """
+        stages, jobs = list(self._tasks), list(self._runs)
+        if names is not None:
+            jobs = list(names)
+            stages = [(one, at) for one in jobs for at in range(self._num_stages.get(one, 0))]
         return {
-            "tasks": [(*stage, *mean) for stage, mean in self._tasks.items()],
-            "runs": list(self._runs.items()),
+            "tasks": [(*stage, *mean) for stage in stages if (mean := self._tasks.get(stage))],
+            "runs": [(name, runs) for name in jobs if (runs := self._runs.get(name))],
             "any_task": self._any_task,
         }
-
-    def dump_of(self, names: Iterable[str]) -> dict[str, Any]:
-        """As `dump`, but only of some names; another thread may add meanwhile."""
-        tasks = []
-        runs = []
-        for name in names:
-            for position in range(self._num_stages.get(name, 0)):
-                if learned := self._tasks.get((name, position)):
-                    tasks.append((name, position, *learned))
-            if of_name := self._runs.get(name):
-                runs.append((name, of_name))
-        return {"tasks": tasks, "runs": runs, "any_task": self._any_task}
 
     def restore(self, values: LearnedValues) -> None:
         """Add what another object's `dump` returned."""

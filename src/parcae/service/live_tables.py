@@ -97,7 +97,6 @@ class EndedJob:
     application: str
     job_id: str
     name: str
-    clock_ms: int
     took_ms: int
 
 

@@ -127,7 +127,8 @@ class Mirror(LiveTables):
         self._clocks: dict[str, int] = {}
         self._offsets: dict[str, int] = {}
         self._used: dict[str, Room] = {}
-        self._prepared: Prepared = {}
+        #: What was looked up for the next message before it is taken, if anything was.
+        self.prepared: Prepared = {}
         self._ended: dict[str, OrderedDict[str, None]] = {}
         # Jobs that `derive` must bring up to date. It looks at all stages of a job, so it does this
         # once for stages that end or change one after another, as skipped ones do.
@@ -147,19 +148,11 @@ class Mirror(LiveTables):
         recurring = self._duration_model.look_up(application, job.names, job.stages)
         return recurring, self._duration_model.rows(job, recurring)
 
-    def take_state(
-        self,
-        application: str,
-        message: StateMessage,
-        prepared: Prepared | None = None,
-        *,
-        is_whole: bool = True,
-    ) -> None:
+    def take_state(self, application: str, message: StateMessage, *, is_whole: bool = True) -> None:
         """Replace everything about the application by the contents of the message.
 
         Without `is_whole` more is to come before the next plan, unless another application has one.
         """
-        self._prepared = prepared or {}
         self.forget(application)
         if self._settings.num_cores is not None and self._clocks:
             ahead_ms = message.clock_ms - self.clock_ms
@@ -181,19 +174,11 @@ class Mirror(LiveTables):
         if is_whole:
             self.settle()
 
-    def take_events(
-        self,
-        application: str,
-        message: Events,
-        prepared: Prepared | None = None,
-        *,
-        is_whole: bool = True,
-    ) -> None:
+    def take_events(self, application: str, message: Events, *, is_whole: bool = True) -> None:
         """Apply the events of a message in order, then plan if a plan is due.
 
         Without `is_whole` more is to come before the next plan, unless another application has one.
         """
-        self._prepared = prepared or {}
         last_ms = self._clocks.get(application, 0)
         if message.clock_ms < last_ms:
             raise ProtocolError(
@@ -336,7 +321,7 @@ class Mirror(LiveTables):
         job_id = message.job_id
         if (application, job_id) in self.jobs or job_id in self._ended.get(application, ()):
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {job_id} has arrived before")
-        prepared = self._prepared.pop(id(message), None)
+        prepared = self.prepared.pop(id(message), None)
         recurring, rows = prepared or self._looked_up(application, message)
         self._claim(application, Room(1, len(message.stages), len(rows.children)))
         count = len(rows.specs)
@@ -636,7 +621,7 @@ class Mirror(LiveTables):
         self.counts.finished_jobs += 1
         if self._on_end is not None:
             took_ms = self.clock_ms - job.arrival_ms
-            self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms))
+            self._on_end(EndedJob(*job.key, job.name, took_ms))
 
     # -- plans -------------------------------------------------------------------------------------
 
@@ -669,13 +654,7 @@ class Mirror(LiveTables):
 
     def order_of(self, row: int) -> JobOrder:
         """The order of the job in a row."""
-        orders = self._job_order
-        return JobOrder(
-            job_id=self.by_row[row].job_id,
-            tier=_finite(orders["tier"][row]),
-            weight=float(orders["weight"][row]),
-            limit=_limit(orders["limit"][row]),
-        )
+        return _ordered(self.by_row[row], *(self._job_order[name][row] for name in _JOB_ORDER))
 
     def jobs_of(self, application: str) -> list[LiveJob]:
         """The jobs of an application in the system, in order of arrival."""
@@ -706,7 +685,7 @@ class Mirror(LiveTables):
         jobs = self.jobs_of(application)
         ids = [job.stage_ids for job in jobs]
         rows = np.array([job.row for job in jobs], np.int64)
-        of_jobs = [self._job_order[name][rows].tolist() for name in ("tier", "weight", "limit")]
+        of_jobs = [self._job_order[name][rows].tolist() for name in _JOB_ORDER]
         of_stages = self._set_stages(jobs, rows)
         tiers = self._job_order["tier"][self.state.active[: self.num_jobs]]
         other_tier = _finite(tiers.max()) if len(tiers) else 0.0
@@ -716,12 +695,7 @@ class Mirror(LiveTables):
             columns = zip(jobs, *of_jobs, strict=True)
             cache[application] = orders = OrdersMessage(
                 seq=None,
-                jobs=tuple(
-                    JobOrder(
-                        job_id=job.job_id, tier=_finite(tier), weight=weight, limit=_limit(limit)
-                    )
-                    for job, tier, weight, limit in paced(columns)
-                ),
+                jobs=tuple(_ordered(*one) for one in paced(columns)),
                 stages=tuple(
                     StageOrder(
                         job_id=jobs[at].job_id,
@@ -765,6 +739,15 @@ def _user_of(job: LiveJob) -> int:
     """The number of the job's user: messages name nobody, so it is that of its recurring name."""
     name = bare_name(job.name) if job.recurring.names else ""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+
+
+_JOB_ORDER = ("tier", "weight", "limit")
+
+
+def _ordered(job: LiveJob, tier: Any, weight: Any, limit: Any) -> JobOrder:
+    return JobOrder(
+        job_id=job.job_id, tier=_finite(tier), weight=float(weight), limit=_limit(limit)
+    )
 
 
 def _finite(value: Any) -> float:

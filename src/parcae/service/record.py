@@ -177,7 +177,7 @@ class Recorder(Watcher):
             if recurring.is_learned:
                 new |= dict.fromkeys(key for key in recurring.keys if key not in file.known)
         file.known.update(new)
-        learned = model.learned.dump_of(new)
+        learned = model.learned.dump(new)
         if learned["tasks"] or learned["runs"]:
             self._write(session, b'"from":"service","learned":' + orjson.dumps(learned))
 
@@ -209,7 +209,7 @@ def _head(service: Service, key: str, number: int) -> dict[str, Any]:
         "wall_ms": ms_from_s(time.time()),
         "cores": service.sharing.num_cores if service.sharing is not None else None,
         # Of the jobs it is written as they come: in all, it may be many megabytes.
-        "learned": service.duration_model.learned.dump_of(()),
+        "learned": service.duration_model.learned.dump(()),
     }
 
 

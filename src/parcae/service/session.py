@@ -18,7 +18,7 @@ from parcae.base.errors import ProtocolError
 from parcae.base.texts import MS_PER_HOUR, MS_PER_S
 from parcae.service.jobs import DurationModel
 from parcae.service.live_tables import Counts, EndedJob, LiveSettings
-from parcae.service.mirror import Mirror, Prepared
+from parcae.service.mirror import Mirror
 from parcae.service.policies import PolicyFor, TimedPlan
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
@@ -341,15 +341,19 @@ class Session:
         The cluster is large, or the policy must be bound to its number of cores: a planner only
         once, a policy that decides whenever the number changes.
         """
-        mirror = self.service.mirrors.get(self.service.key_of(self.application))
+        mirror = self._mirror
         is_quick = mirror is not None and not mirror.is_large and not mirror.planning.decides
         return self.is_open and not is_quick
 
     @property
     def num_bytes(self) -> int:
         """What the application's jobs hold in memory, about."""
-        mirror = self.service.mirrors.get(self.service.key_of(self.application))
+        mirror = self._mirror
         return mirror.bytes_of(self.application) if self.is_open and mirror is not None else 0
+
+    @property
+    def _mirror(self) -> Mirror | None:
+        return self.service.mirrors.get(self.service.key_of(self.application))
 
     @property
     def application(self) -> str:
@@ -533,22 +537,16 @@ class Session:
                 if not self.is_open:  # a newer connection replaced it meanwhile
                     raise ProtocolError(Code.UNEXPECTED, _EXPECTED[self._stage])
                 start_s = self.service.now_s()
-                self._apply(mirror, part, prepared, is_whole=parts.is_over)
+                mirror.prepared = prepared
+                self._apply(mirror, part, is_whole=parts.is_over)
                 parts.took(self.service.now_s() - start_s)
 
-    def _apply(
-        self,
-        mirror: Mirror,
-        part: StateMessage | Events,
-        prepared: Prepared | None = None,
-        *,
-        is_whole: bool = True,
-    ) -> None:
+    def _apply(self, mirror: Mirror, part: StateMessage | Events, *, is_whole: bool = True) -> None:
         """Apply a request, or a part of it, to the mirror, and share the executors out anew."""
         if isinstance(part, StateMessage):
-            mirror.take_state(self.application, part, prepared, is_whole=is_whole)
+            mirror.take_state(self.application, part, is_whole=is_whole)
         else:
-            mirror.take_events(self.application, part, prepared, is_whole=is_whole)
+            mirror.take_events(self.application, part, is_whole=is_whole)
         sharing = self.service.sharing
         if sharing is not None and part.cores is not None:
             sharing.report_cores(self.application, part.cores, mirror.clock_ms)

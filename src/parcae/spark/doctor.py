@@ -361,7 +361,9 @@ def _check_settings(
         yield WARNING, text, "add it, or give it to spark-submit by --conf"
     elif jars:
         yield OK, f"{source} names the plugin and {jars[0]}", ""
-    elif where is Where.YARN_CLUSTER and _names_a_jar(settings):
+    elif where is Where.YARN_CLUSTER and any(
+        _JAR_NAME.fullmatch(path.name) for path in settings.class_path()
+    ):
         text = f"{source}: {CLASS_PATH} names a jar of the plugin, which YARN copies to no node"
         yield WARNING, text, f"name it in {SHIPPED_JARS}, or have it on every node"
     else:
@@ -376,10 +378,6 @@ def _check_settings(
         yield WARNING, text, "leave one of them"
     for state, text, advice in _clashes(settings, jar):
         yield state, f"{source}: {text}", advice
-
-
-def _names_a_jar(settings: SparkDefaults) -> bool:
-    return any(_JAR_NAME.fullmatch(path.name) for path in settings.class_path())
 
 
 def _clashes(settings: SparkDefaults, jar: Path | None) -> Iterator[Finding]:

@@ -76,22 +76,16 @@ def digest(contents: Mapping[str, bytes]) -> str:
 
 
 def secret_manifest(contents: Mapping[str, bytes], name: str, namespace: str) -> str:
-    """The Secret as YAML."""
-    data = {file: base64.b64encode(content).decode() for file, content in contents.items()}
-    return "\n".join(
-        [
-            "apiVersion: v1",
-            "kind: Secret",
-            "metadata:",
-            f"  name: {json.dumps(name)}",
-            f"  namespace: {json.dumps(namespace)}",
-            "  annotations:",
-            f"    {_DIGEST}: {json.dumps(digest(contents))}",
-            "type: Opaque",
-            "data:",
-            *(f"  {file}: {json.dumps(text)}" for file, text in data.items()),
-        ]
-    )
+    """The Secret in JSON, which `kubectl` takes as it does YAML."""
+    annotations = {_DIGEST: digest(contents)}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        "type": "Opaque",
+        "data": {file: base64.b64encode(content).decode() for file, content in contents.items()},
+    }
+    return json.dumps(secret, indent=2)
 
 
 def application_block(conf: Mapping[str, str], name: str, *, is_kubeflow: bool) -> str:

@@ -208,29 +208,29 @@ class PluginSettings:
         if self.service is not None:
             host_and_port(self.service)
 
+    @property
+    def _files(self) -> dict[str, Path]:
+        """The files that are given, by setting."""
+        paths = zip(FILES, (self.policy, self.secret_file, self.tls_ca), strict=True)
+        return {name: path.resolve() for name, path in paths if path}
+
     def contents(self) -> dict[str, bytes]:
         """The files of the Secret for a driver's pod, by name."""
-        paths = {
-            "spark.parcae.policy": self.policy,
-            "spark.parcae.secretFile": self.secret_file,
-            "spark.parcae.tls.ca": self.tls_ca,
-        }
-        files = {FILES[name]: path for name, path in paths.items() if path}
+        files = {FILES[name]: path for name, path in self._files.items()}
         return kubernetes.read_contents({kubernetes.JAR: self.jar, **files})
 
     def conf(self, where: Where = Where.CLIENT, secret: str = SECRET) -> dict[str, str]:
         """The settings for Spark, by name; a pod of a driver has the files of that Secret."""
         own = {
-            "policy": self.policy and self.policy.resolve(),
             "service": self.service,
-            "secretFile": self.secret_file and self.secret_file.resolve(),
-            "tls.ca": self.tls_ca and self.tls_ca.resolve(),
             "jobKey": self.job_key,
             "orderTtlMs": self.order_ttl_ms,
             "fallbackExecutors": self.fallback_executors,
         }
-        given = {f"spark.parcae.{name}": str(own[name]) for name in own if own[name] is not None}
+        given = {f"spark.parcae.{name}": str(one) for name, one in own.items() if one is not None}
+        files = self._files
         if where is Where.CLIENT:
+            given |= {name: str(path) for name, path in files.items()}
             return {CLASS_PATH: str(self.jar), PLUGINS: PLUGIN_CLASS, **given}
         if where is Where.KUBERNETES_CLUSTER:
             return {
@@ -239,12 +239,14 @@ class PluginSettings:
                 CLASS_PATH: f"{kubernetes.MOUNT}/{kubernetes.JAR}",
                 PLUGINS: PLUGIN_CLASS,
                 **given,
-                **{name: f"{kubernetes.MOUNT}/{FILES[name]}" for name in FILES if name in given},
+                **{name: f"{kubernetes.MOUNT}/{FILES[name]}" for name in files},
             }
-        shipped = [f"{Path(given[name]).as_uri()}#{FILES[name]}" for name in FILES if name in given]
-        given |= {name: FILES[name] for name in FILES if name in given}
-        files = {SHIPPED_FILES: ",".join(shipped)} if shipped else {}
-        return {SHIPPED_JARS: self.jar.resolve().as_uri(), **files, PLUGINS: PLUGIN_CLASS, **given}
+        given |= {name: FILES[name] for name in files}
+        jars = {SHIPPED_JARS: self.jar.resolve().as_uri()}
+        if files:
+            shipped = (f"{path.as_uri()}#{FILES[name]}" for name, path in files.items())
+            jars[SHIPPED_FILES] = ",".join(shipped)
+        return {**jars, PLUGINS: PLUGIN_CLASS, **given}
 
 
 def spark_arguments(
@@ -263,9 +265,8 @@ def spark_arguments(
     # The user's own class path and plugins replace those of the defaults, as in Spark.
     user = dict(_defaults(options, spark).values)
     kept: list[str] = []
-    given = _given(options, user)
-    secret = SparkDefaults(values=given).secret or SECRET
-    plugin_conf = settings.conf(_where(given), secret)
+    given = _given(options, spark)
+    plugin_conf = settings.conf(_where(given), given.secret or SECRET)
     for flag, value in options:
         if value is None:
             kept.append(flag)
@@ -316,33 +317,35 @@ def _defaults(options: Sequence[tuple[str, str | None]], spark: SparkHome) -> Sp
 def is_local(arguments: Sequence[str], spark: SparkHome) -> bool:
     """Whether the user's arguments, or the defaults, keep the whole application on this machine."""
     options, _ = _split(arguments)
-    return _given(options, _defaults(options, spark).values).get(_MASTER, "local")[:5] == "local"
+    return _given(options, spark).values.get(_MASTER, "local")[:5] == "local"
 
 
 def needed_secret(arguments: Sequence[str], spark: SparkHome) -> tuple[str, str] | None:
     """The name and the namespace of the Secret that the driver's pod waits for, if it is in one."""
     options, _ = _split(arguments)
-    given = _given(options, _defaults(options, spark).values)
-    settings = SparkDefaults(values=given)
-    if settings.where is not Where.KUBERNETES_CLUSTER:
+    given = _given(options, spark)
+    if given.where is not Where.KUBERNETES_CLUSTER:
         return None
-    return settings.secret or SECRET, given.get("spark.kubernetes.namespace", "default")
+    return given.secret or SECRET, given.values.get("spark.kubernetes.namespace", "default")
 
 
-def _given(
-    options: Sequence[tuple[str, str | None]], defaults: Mapping[str, str]
-) -> dict[str, str]:
-    """What master and deploy mode are: those of an option, else a setting, else the defaults."""
+def _given(options: Sequence[tuple[str, str | None]], spark: SparkHome) -> SparkDefaults:
+    """What settings are: those of an option, else a setting, else the defaults."""
     settings = [value.partition("=") for flag, value in options if flag in _SETTINGS and value]
-    given = {**defaults, **{name: value for name, _, value in settings}}
     flags = {"--deploy-mode": _DEPLOY_MODE, "--master": _MASTER}
-    return given | {flags[flag]: value for flag, value in options if flag in flags and value}
+    return SparkDefaults(
+        values={
+            **_defaults(options, spark).values,
+            **{name: value for name, _, value in settings},
+            **{flags[flag]: value for flag, value in options if flag in flags and value},
+        }
+    )
 
 
-def _where(given: Mapping[str, str]) -> Where:
+def _where(given: SparkDefaults) -> Where:
     """Where the driver will run; refused where nothing copies the jar to its machine."""
-    where = SparkDefaults(values=given).where
-    if given.get(_DEPLOY_MODE) == "cluster" and where is Where.CLIENT:
+    where = given.where
+    if given.values.get(_DEPLOY_MODE) == "cluster" and where is Where.CLIENT:
         raise ConfigError(
             "with deploy mode cluster the driver runs on another machine, and the plugin's jar "
             "is on this one (only --master yarn and k8s://... bring it there): put the jar there "
@@ -358,9 +361,7 @@ def local_path(place: str) -> Path:
     return Path(path if path == text else unquote(path))
 
 
-def environment(
-    spark_home: Path, extra: Mapping[str, str] | None = None, *, is_local: bool = True
-) -> dict[str, str]:
+def environment(spark_home: Path, *, is_local: bool = True) -> dict[str, str]:
     """The environment variables for Spark's commands.
 
     They select this Spark, and this Python unless the user has chosen another one, or the
@@ -370,4 +371,4 @@ def environment(
     if is_local:
         python = variables.setdefault("PYSPARK_PYTHON", sys.executable)
         variables.setdefault("PYSPARK_DRIVER_PYTHON", python)
-    return {**variables, **(extra or {})}
+    return variables
