@@ -85,8 +85,6 @@ class _Logged(Mirror):
             result = (error.code, str(error))
             raise
         finally:
-            # What was prepared may not matter: the other mirror takes the message alone.
-            given = given[:2]
             log.calls.append((self._now_s(), name, given, named, result))
             log.caller = None
         return result

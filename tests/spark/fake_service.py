@@ -204,10 +204,8 @@ class FakeService:
         self.tiers = tiers or {}
         self.more = more
         self.picture = Picture()
-        self.hellos = list[Message]()
-        self.num_states = self.num_events = self.num_pings = self.num_visits = 0
+        self.num_states = self.num_events = self.num_visits = 0
         self.behaviour: Behaviour | None = None
-        self._wants_state = False
         self._open = set[socket.socket]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
@@ -221,10 +219,6 @@ class FakeService:
         """Drop everyone, and treat those who come so from now on; None is to be a service again."""
         self.behaviour = behaviour
         self.drop()
-
-    def ask_for_state(self) -> None:
-        """Answer the next message by asking for everything."""
-        self._wants_state = True
 
     def drop(self) -> None:
         """Cut all connections."""
@@ -261,12 +255,7 @@ class FakeService:
         welcome(connection)
         while (message := read(connection))["type"] != "bye":
             if message["type"] == "ping":
-                self.num_pings += 1
                 connection.sendall(frame({"type": "pong", "seq": message["seq"]}))
-            elif self._wants_state and message["type"] == "events":
-                self._wants_state = False
-                self.picture.take(message)
-                connection.sendall(frame(refusal(message)))
             else:
                 self._answer(connection, message)
 
@@ -275,14 +264,10 @@ class FakeService:
         self.num_states += message["type"] == "state"
         self.num_events += message["type"] == "events"
         jobs = [
-            {"job_id": job_id, "tier": self.tier(job)}
+            {"job_id": job_id, "tier": self.tiers.get(job["names"][0], 1_000.0)}
             for job_id, job in list(self.picture.jobs.items())
         ]
         connection.sendall(frame(orders(message["seq"], jobs, **self.more)))
-
-    def tier(self, job: Message) -> float:
-        """The tier of a job, by its first name."""
-        return self.tiers.get(job["names"][0], 1_000.0)
 
 
 def refusal(message: Message) -> Message:

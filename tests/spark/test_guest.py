@@ -115,14 +115,18 @@ def _new_lines(machine: Machine, before: int, word: str) -> list[str]:
     return [line for line in machine.said()[before:].splitlines() if word in line]
 
 
-def test_a_short_query_does_not_wait_for_a_long_one(machine: Machine, policy: Path) -> None:
+@pytest.mark.parametrize("name", ["srpt", "tuned"])
+def test_a_short_query_does_not_wait_for_a_long_one(
+    machine: Machine, tmp_path: Path, name: str
+) -> None:
+    write_policy(export_policy(name, _WORKLOAD), tmp_path / "policy.json")
     before = len(machine.said())
-    with application(machine, policy) as queries:
+    with application(machine, tmp_path / "policy.json") as queries:
         conf = queries.context._jsc.sc().conf()
         assert conf.get("spark.plugins", "none") == "none"  # executors are not to look for the jar
         assert queries.run_both() > 0.3 * _ALONE_S
     (line,) = _new_lines(machine, before, "parcae: on")
-    assert "srpt by" in line
+    assert f"{name} by" in line
     assert "knows 2 jobs; the scheduler mode FIFO decides ties" in line
     assert machine.complaints() == []
 
@@ -290,16 +294,6 @@ def test_the_jar_and_the_plugins_name_are_enough(machine: Machine, tmp_path: Pat
     assert machine.complaints() == []
 
 
-def test_the_tuned_rule_does_the_same(machine: Machine, tmp_path: Path) -> None:
-    write_policy(export_policy("tuned", _WORKLOAD), tmp_path / "policy.json")
-    before = len(machine.said())
-    with application(machine, tmp_path / "policy.json") as queries:
-        assert queries.run_both() > 0.3 * _ALONE_S
-    (line,) = _new_lines(machine, before, "parcae: on")
-    assert "tuned by" in line
-    assert machine.complaints() == []
-
-
 def test_after_an_error_spark_is_as_stock(machine: Machine, policy: Path) -> None:
     before = len(machine.said())
     with application(machine, policy) as queries:
@@ -310,16 +304,6 @@ def test_after_an_error_spark_is_as_stock(machine: Machine, policy: Path) -> Non
         assert queries.run_both() < 0.2 * _ALONE_S
     (line,) = _new_lines(machine, before, _OFF)
     assert "noting the end of a stage failed" in line
-    machine.forgive()
-
-
-def test_without_a_policy_file_spark_is_as_stock(machine: Machine, tmp_path: Path) -> None:
-    before = len(machine.said())
-    with application(machine, tmp_path / "nowhere.json") as queries:
-        queries.run("alone", 4, 1)
-    (line,) = _new_lines(machine, before, _OFF)
-    assert "nowhere.json cannot be read" in line
-    assert "write one with `parcae export`" in line
     machine.forgive()
 
 
@@ -343,34 +327,6 @@ def test_in_sql_the_setting_takes_the_place_of_the_local_property_and_is_no_name
     plan, *names = dict.fromkeys(job["name"] for line in lines for job in line["jobs"])
     assert plan.startswith("plan-")
     assert names == ["by the key", "by the session"]
-    assert machine.complaints() == []
-
-
-_ALLOCATION = """<allocations>
-  <pool name="gold">
-    <schedulingMode>FIFO</schedulingMode><weight>3</weight><minShare>1</minShare>
-  </pool>
-</allocations>"""
-
-
-@pytest.mark.slow
-def test_pools_stay_and_the_order_decides_inside_them(
-    machine: Machine, policy: Path, tmp_path: Path
-) -> None:
-    pools = tmp_path / "pools.xml"
-    pools.write_text(_ALLOCATION)
-    own = {"spark_scheduler_mode": "FAIR", "spark_scheduler_allocation_file": pools}
-    with application(machine, policy, **own) as queries:
-        assert queries.run_both() > 0.3 * _ALONE_S
-        scala = queries.context._jsc.sc()
-        assert scala.getPoolForName("gold").get().weight() == 3
-        assert scala.getPoolForName("default").isDefined()
-        root = scala.taskScheduler().rootPool()
-        assert [pool.name() for pool in root.schedulableQueue().toArray()] == ["parcae"]
-        queries.context.setLocalProperty("spark.scheduler.pool", "made-by-use")
-        queries.run("short", _SHORT)
-        assert scala.getPoolForName("made-by-use").isDefined()
-        queries.context.setLocalProperty("spark.scheduler.pool", None)
     assert machine.complaints() == []
 
 

@@ -218,16 +218,21 @@ def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machin
 def _traced(trace: Path) -> list[list[str]]:
     """Where the estimates of every traced order come from; a service's order does not say."""
     plans = [json.loads(line)["jobs"] for line in trace.read_text().splitlines()]
-    return [[job.get("known", "service") for job in jobs] for jobs in plans if jobs]
+    return [[job.get("known", "service") for job in jobs] for jobs in plans]
 
 
-def test_the_trace_has_the_orders_in_force(machine: Machine, tmp_path: Path) -> None:
-    """With a service and a policy file, only the one that orders is in the trace."""
+@pytest.mark.parametrize("has_file", [True, False])
+def test_the_trace_has_the_orders_in_force(
+    machine: Machine, tmp_path: Path, has_file: bool
+) -> None:
+    """Only the one that orders is in the trace: the service, and then the policy file or none."""
     policy = tmp_path / "policy.json"
     trace = tmp_path / "trace.jsonl"
-    write_policy(export_policy("srpt", Workload("w", (chain(1, 2, 100, "short"),))), policy)
+    settings = {"spark_parcae_trace": trace}
+    if has_file:
+        write_policy(export_policy("srpt", Workload("w", (chain(1, 2, 100, "short"),))), policy)
+        settings["spark_parcae_policy"] = policy
     before = len(machine.said())
-    settings = {"spark_parcae_policy": policy, "spark_parcae_trace": trace}
     with (
         _service() as service,
         machine.context(service.port, 2, spark_parcae_orderTtlMs=2_000, **settings) as application,
@@ -241,27 +246,8 @@ def test_the_trace_has_the_orders_in_force(machine: Machine, tmp_path: Path) -> 
         running.start()
         wait_until(lambda: service.picture.jobs)
         service.change(MISBEHAVIOURS["mute"])
-        wait_until(lambda: _lines(machine, before, "the policy file plans"))
-        wait_until(lambda: _traced(trace)[-1] == ["unknown"], timeout_s=2.0)
-        running.join(60)
-    assert machine.complaints() == []
-
-
-def test_the_trace_says_that_an_order_is_in_force_no_longer(
-    machine: Machine, tmp_path: Path
-) -> None:
-    trace = tmp_path / "trace.jsonl"
-    before = len(machine.said())
-    settings = {"spark_parcae_orderTtlMs": 2_000, "spark_parcae_trace": trace}
-    with _service() as service, machine.context(service.port, 2, **settings) as application:
-        queries = Queries(application.context)
-        wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
-        running = threading.Thread(target=queries.run, args=("long", 2), kwargs={"sleep_ms": 9_000})
-        running.start()
-        wait_until(lambda: trace.exists() and _traced(trace)[-1:] == [["service"]])
-        service.change(MISBEHAVIOURS["mute"])
-        wait_until(lambda: _lines(machine, before, _AWAY))
-        wait_until(lambda: json.loads(trace.read_text().splitlines()[-1])["jobs"] == [], 2.0)
+        wait_until(lambda: _lines(machine, before, "the policy file plans" if has_file else _AWAY))
+        wait_until(lambda: _traced(trace)[-1] == (["unknown"] if has_file else []), timeout_s=2.0)
         running.join(60)
     assert machine.complaints() == []
 

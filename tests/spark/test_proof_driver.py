@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 
 from tests.conftest import wait_until
 from tests.spark.machine import Machine
-from tests.spark.proofs import PLUGIN, Guided, guided, write_two_queries
-from tests.spark.test_guest import Queries
+from tests.spark.proofs import Guided, guided, write_two_queries
+from tests.spark.test_guest import application
 
 pytestmark = pytest.mark.slow
 
@@ -119,14 +120,8 @@ def test_a_full_disk_ends_the_trace_and_nothing_else(machine: Machine, tmp_path:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full, a file of a disk that is full")
     before = len(machine.said())
-    own = {
-        "spark_master": "local[2]",
-        "spark_plugins": PLUGIN,
-        "spark_parcae_policy": write_two_queries(tmp_path / "policy.json"),
-        "spark_parcae_trace": "/dev/full",
-    }
-    with machine.context(0, **own) as found:
-        queries = Queries(found.context)
+    policy = write_two_queries(tmp_path / "policy.json")
+    with application(machine, policy, spark_parcae_trace="/dev/full") as queries:
         assert queries.run_both() > 0.5
     said = machine.said()[before:]
     assert said.count("parcae: the trace ends, orders go on: /dev/full cannot be written") == 1
@@ -134,21 +129,26 @@ def test_a_full_disk_ends_the_trace_and_nothing_else(machine: Machine, tmp_path:
     assert machine.complaints() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("policy.json", "has version 99"),
+        ("nowhere.json", r"nowhere\.json cannot be read.*write one with `parcae export`"),
+    ],
+)
 def test_a_policy_file_of_another_version_leaves_stock_spark(
-    machine: Machine,
-    tmp_path: Path,
+    machine: Machine, tmp_path: Path, name: str, said: str
 ) -> None:
     path = write_two_queries(tmp_path / "policy.json")
     written = path.read_text()
     path.write_text(written.replace('"version": 2', '"version": 99'))
     assert path.read_text() != written
     before = len(machine.said())
-    own = {"spark_master": "local[2]", "spark_plugins": PLUGIN, "spark_parcae_policy": path}
-    with machine.context(0, **own) as found:
-        Queries(found.context).run("alone", 4, 1)
-        assert found.context._jsc.sc().taskScheduler().rootPool().schedulableQueue().isEmpty()
+    with application(machine, tmp_path / name) as queries:
+        queries.run("alone", 4, 1)
+        assert queries.context._jsc.sc().taskScheduler().rootPool().schedulableQueue().isEmpty()
     (line,) = [line for line in machine.said()[before:].splitlines() if "parcae: off" in line]
-    assert "has version 99" in line
+    assert re.search(said, line)
     machine.forgive()
 
 
@@ -162,7 +162,8 @@ def test_events_that_spark_drops_leave_no_query_open(machine: Machine, tmp_path:
             time.sleep(1)  # the events that are left have been read
             if not queries.trace.is_settled():
                 break
-        assert "Dropping event from queue parcae" in machine.said()[before:]
+        numbers = machine.jvm.parcae.spark.Numbers
+        assert numbers.of("eventsDropped") > 0
         assert not queries.trace.is_settled()
         deadline = time.monotonic() + 60
         while not queries.trace.is_settled() and time.monotonic() < deadline:
@@ -170,3 +171,6 @@ def test_events_that_spark_drops_leave_no_query_open(machine: Machine, tmp_path:
             queries.run("warm", 2, 1)
             time.sleep(0.2)
         queries.trace.await_settled()
+        assert numbers.of("eventsRepaired") > 0
+        assert numbers.of("openQueries") == 0
+    assert machine.said()[before:].count("parcae: Spark drops events") == 1

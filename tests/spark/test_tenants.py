@@ -127,7 +127,9 @@ def test_shares_between_pools_hold_and_the_order_is_ours_inside(
 ) -> None:
     before = len(machine.said())
     with _planned_by(machine, tmp_path, planner) as queries:
+        queries.context.setLocalProperty("spark.scheduler.pool", "made-by-use")
         queries.run("warm", 4, 1)
+        assert queries.context._jsc.sc().getPoolForName("made-by-use").isDefined()
         tenants = _Tenants(queries)
         for name in _QUERIES:
             tenants.start(name)

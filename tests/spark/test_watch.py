@@ -1,4 +1,4 @@
-"""Tests of how the plugin is watched, on a real Spark: metrics and dropped events."""
+"""Tests of how the plugin is watched, on a real Spark: metrics, the tab and who waits."""
 
 from __future__ import annotations
 
@@ -71,27 +71,6 @@ def test_metrics_are_those_of_the_page_and_reach_a_sink(machine: Machine, tmp_pa
         )
         wait_until(lambda: numbers.of("mode") == -1)
     machine.forgive()
-
-
-def test_dropped_events_are_counted_and_made_up_for(machine: Machine, tmp_path: Path) -> None:
-    """With a far too short queue of events; at the end no query is open and none drifts."""
-    before = len(machine.said())
-    own = {"spark_scheduler_listenerbus_eventqueue_parcae_capacity": 2}
-    numbers = machine.jvm.parcae.spark.Numbers
-    with guided(machine, tmp_path, **own) as queries:
-        for _ in range(20):
-            assert machine.workouts.jobs(queries.java, 8, 100, 0) == 8
-            if numbers.of("eventsRepaired"):
-                break
-        assert numbers.of("eventsDropped") > 0
-        assert numbers.of("eventsRepaired") > 0
-        deadline = time.monotonic() + 60
-        while numbers.of("openQueries") and time.monotonic() < deadline:
-            time.sleep(1)
-            queries.run("warm", 2, 1)
-        wait_until(lambda: numbers.of("openQueries") == 0)
-    said = machine.said()[before:]
-    assert said.count("parcae: Spark drops events") == 1
 
 
 @pytest.mark.parametrize(("who", "asked"), [("long", 1_000), ("short", -1)])

@@ -305,15 +305,14 @@ def parsed_json(
     try:
         return json.loads(data, object_pairs_hook=of_pairs)
     except json.JSONDecodeError as error:
-        raise FormatError(
-            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {layout}"
-        ) from None
+        reason = f":{error.lineno}: not JSON ({error.msg})"
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not text ({error}); expected {layout}") from None
+        reason = f": not text ({error})"
     except RecursionError:
-        raise FormatError(f"{path}: nested too deeply; expected {layout}") from None
+        reason = ": nested too deeply"
     except ValueError as error:
-        raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {layout}") from None
+        reason = f": not JSON ({str(error)[:80]})"
+    raise FormatError(f"{path}{reason}; expected {layout}")
 
 
 def shown(value: object) -> str:
