@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, config, types
 from numba.extending import intrinsic
 
 from parcae.base.compiled.kernels import kernel
 
-#: A function that kernels call and whose code is written here. To mypy, Numba's own decorator
-#: leaves in the typing context, which callers do not give.
-_emitted: Any = intrinsic
 WORD = ir.IntType(64)
 FLOAT = ir.FloatType()
 _INDEX = ir.IntType(32)
+
+
+def _emitted(plain: Any) -> Any:
+    """Decorate code for kernels to call; where Python runs the kernels, `plain` is in its place."""
+    return lambda code: plain if config.DISABLE_JIT else intrinsic(code)
 
 
 def word(number: int) -> ir.Constant:
@@ -92,7 +95,7 @@ def _require_vectors(*arrays: Any) -> None:
             raise TypeError(f"{array}: float32 numbers without gaps are meant")
 
 
-@_emitted
+@_emitted(lambda source, at, count, target: np.copyto(target[:count], source[at : at + count]))
 def copy_numbers(_, source, at, count, target):  # type: ignore[no-untyped-def]
     """Copy source[at : at + count] to the beginning of target, another float32 array."""
     _require_vectors(source, target)
@@ -109,7 +112,7 @@ def copy_numbers(_, source, at, count, target):  # type: ignore[no-untyped-def]
     return types.void(source, types.int64, types.int64, target), generate
 
 
-@_emitted
+@_emitted(lambda y, size, slope: np.maximum(y[:size], slope * y[:size], out=y[:size]))
 def rectify(_, y, size, slope):  # type: ignore[no-untyped-def]
     """Apply the leaky rectifier to the first `size` numbers of y, in place."""
     _require_vectors(y)
@@ -238,7 +241,12 @@ def _require_size(context: Any, builder: Any, operand: tuple[Any, Any], *sizes: 
         require_room(context, builder, needed, length)
 
 
-@_emitted
+def _add_plainly(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
+    for i in range(num_in):
+        y[:num_out] += x[i] * weights[at + i * num_out : at + (i + 1) * num_out]
+
+
+@_emitted(_add_plainly)
 def add_product(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
     """Add the product x W to y, where W starts at weights[at].
 
@@ -271,7 +279,16 @@ def add_product(_, x, num_in, weights, at, num_out, y):  # type: ignore[no-untyp
     return types.void(x, number, weights, number, number, y), generate
 
 
-@_emitted
+def _apply_plainly(x, weights, at, y, slope):  # type: ignore[no-untyped-def]
+    num_in, num_out = x.shape[1], y.shape[1]
+    end = at + num_in * num_out
+    for row in range(len(x)):
+        y[row] = weights[end : end + num_out]
+        add_product(x[row], num_in, weights, at, num_out, y[row])
+        rectify(y[row], num_out, slope)
+
+
+@_emitted(_apply_plainly)
 def apply_layer(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
     """Set y to the leaky rectifier of x W + b; every row is as `add_product` has it.
 
@@ -305,7 +322,12 @@ def apply_layer(_, x, weights, at, y, slope):  # type: ignore[no-untyped-def]
 def _product_of(finish: str, is_transposed: bool = False) -> Any:
     """The code of a product of matrices."""
 
-    @_emitted
+    def plain(left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
+        total = base + (left.T if is_transposed else left) @ right
+        is_open = {"plain": True, "rectify": total > 0, "gate": gate > 0}[finish]
+        out[:] = np.where(is_open, total, slope * total)
+
+    @_emitted(plain)
     def multiply(_, left, right, base, out, gate, slope):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             operands = list(zip(signature.args, arguments, strict=True))[:5]
@@ -353,7 +375,7 @@ def _emit_sums(builder: Any, rows: Matrix, out: Matrix, height: Any, at: Any, la
     store(builder, value, place)
 
 
-@_emitted
+@_emitted(lambda rows, out: np.add(out, rows.sum(axis=0), out=out))
 def _sums(_, rows, out):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         matrix = _matrix(context, builder, rows, arguments[0])
