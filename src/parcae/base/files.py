@@ -238,7 +238,7 @@ def _new_mode(path: Path) -> int:
 
 def _lock(handle: int, refusal: str) -> None:
     """Lock an open file or folder; the system releases it however the process ends."""
-    if fcntl is not None and hasattr(fcntl, "flock"):
+    if hasattr(fcntl, "flock"):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -248,7 +248,7 @@ def _lock(handle: int, refusal: str) -> None:
 @contextlib.contextmanager
 def locked_folder(folder: Path, use: str) -> Iterator[None]:
     """Hold the lock of a folder."""
-    if fcntl is None:  # Windows opens no folder
+    if not hasattr(fcntl, "flock"):  # Windows opens no folder
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
