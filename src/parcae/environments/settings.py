@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parcae.base.errors import ConfigError, refuse_unknown, refused_settings
+from parcae.learning.config import Count
 from parcae.rigid.config import PackingConfig, TimeMode, most_steps
 from parcae.rigid.jobs import RigidJobs
 from parcae.rigid.layout import Cost
@@ -31,6 +32,7 @@ REWARD_SCALE = 0.01
 _OF_DRAWN_JOBS = ("rates", "window", "mix", "num_units", "num_resources")
 #: Default of `max_decisions` of the packing world, per job: 2,000 for the 50 steps of DeepRM.
 DECISIONS_PER_JOB = 40
+_Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ClusterSettings(BaseModel):
@@ -39,14 +41,14 @@ class ClusterSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     workload: Workload | str | Path = "tpch"
-    num_jobs: int = Field(default=10, ge=1)
+    num_jobs: Count = 10
     arrivals: str = "batch"
     parallelism_model: str = "none"
     objective: Objective = Objective.AVERAGE_JCT
-    reward_scale: float = Field(default=REWARD_SCALE, gt=0, allow_inf_nan=False)
-    max_jobs: int | None = Field(default=None, ge=1)
-    max_stages: int | None = Field(default=None, ge=1)
-    num_limits: int | None = Field(default=None, ge=1)
+    reward_scale: _Scale = REWARD_SCALE
+    max_jobs: Count | None = None
+    max_stages: Count | None = None
+    num_limits: Count | None = None
     idle_lengths: int = Field(default=0, ge=0, le=100)
     cluster: SimulationConfig = SimulationConfig()
 
@@ -112,14 +114,14 @@ class PackingSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     rates: tuple[float, ...] = (0.7,)
-    window: int = Field(default=50, ge=1)
+    window: Count = 50
     mix: str = "code"
-    num_units: int = Field(default=10, ge=1)
-    num_resources: int = Field(default=2, ge=1)
+    num_units: Count = 10
+    num_resources: Count = 2
     jobs: RigidJobs | None = None
-    num_jobs: int | None = Field(default=None, ge=1)
+    num_jobs: Count | None = None
     objective: str = "slowdown"
-    reward_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    reward_scale: _Scale = 1.0
     has_image: bool = True
     world: PackingConfig = PackingConfig()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -92,6 +92,12 @@ def _foreign(path: Path, why: str) -> FormatError:
     )
 
 
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
 class Algorithm(StrEnum):
     """How the weights are updated."""
 
@@ -147,34 +153,34 @@ class TrainConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     algorithm: Algorithm = Algorithm.PPO
-    num_groups: int = Field(default=8, ge=1)
+    num_groups: Count = 8
     group_size: int = Field(default=8, ge=2)
     window_s: float | None = Field(default=None, ge=0.001)
-    horizon_s: float | None = Field(default=None, gt=0)
+    horizon_s: Positive | None = None
     capacity: int = Field(default=1024, ge=8)
-    learning_rate: float = Field(default=1e-3, gt=0)
-    final_share: float = Field(default=0.05, ge=0, le=1)
-    epochs: int = Field(default=2, ge=1)
-    minibatch: int = Field(default=2048, ge=1)
-    clip: float = Field(default=0.2, gt=0)
-    max_norm: float = Field(default=0.5, gt=0)
-    value_weight: float = Field(default=0.5, ge=0)
-    entropy: float = Field(default=0.003, ge=0)
+    learning_rate: Positive = 1e-3
+    final_share: Share = 0.05
+    epochs: Count = 2
+    minibatch: Count = 2048
+    clip: Positive = 0.2
+    max_norm: Positive = 0.5
+    value_weight: NotNegative = 0.5
+    entropy: NotNegative = 0.003
     prior: tuple[float, float, float] = (5.5, 5.5, 4.0)
-    imitation: float = Field(default=0.0, ge=0, le=1)
+    imitation: Share = 0.0
     averaging: float = Field(default=0.0, ge=0, lt=1)
-    select_every: int = Field(default=20, ge=1)
+    select_every: Count = 20
     num_selection: int = Field(default=100, ge=2)
     max_jobs_factor: float = Field(default=10.0, gt=1)
-    episode_s: float | None = Field(default=None, gt=0)
-    episode_growth_s: float = Field(default=0.0, ge=0)
-    episode_max_s: float | None = Field(default=None, gt=0)
+    episode_s: Positive | None = None
+    episode_growth_s: NotNegative = 0.0
+    episode_max_s: Positive | None = None
     early_gap: float = Field(default=1.0, ge=1)
     is_differential: bool = False
     is_aligned: bool = True
-    cost_scale: float = Field(default=1e5, gt=0)
-    entropy_decay: float = Field(default=1e-3, ge=0)
-    entropy_least: float = Field(default=1e-4, ge=0)
+    cost_scale: Positive = 1e5
+    entropy_decay: NotNegative = 1e-3
+    entropy_least: NotNegative = 1e-4
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from parcae.base.errors import ConfigError, PolicyError
 from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
-from parcae.learning.scenario import Runs, Scenario
+from parcae.learning.scenario import Scenario, Yardstick
 from parcae.policies import checkpoint
 from parcae.policies.learned import require_durations
 from parcae.policies.network.kernels import (
@@ -37,7 +37,7 @@ from parcae.policies.network.kernels import (
 from parcae.policies.network.policy import play_rows
 from parcae.policies.rule.kernels import NUM_ORDER_PARAMETERS
 from parcae.simulation.config import WorldName
-from parcae.workloads.workload import SELECTION_SEED_START
+from parcae.simulation.simulator import PlayMany
 
 Weights = npt.NDArray[np.float64]
 
@@ -75,19 +75,19 @@ class _Measurement:
         self.scenario = scenario
         self.rule = rule
         self.num_runs = num_runs
-        first = SELECTION_SEED_START
-        self._selection = scenario.batch(range(first, first + num_selection))
+        runs = scenario.selection(num_selection)
         # A network whose weights are 0 is the rule itself.
-        self._cost_of_rule = self._cost(self._selection, np.zeros(NUM_ORDER_WEIGHTS))
+        of_rule = np.zeros((num_selection, NUM_ORDER_WEIGHTS))
+        self._selection = Yardstick(runs, runs.mean(self._play(of_rule)))
 
-    def _cost(self, runs: Runs, weights: Weights) -> float:
-        rows = np.tile(weights, (len(runs.sequences), 1))
-        play = play_rows(rows, self.rule, self.scenario.workload.mean_work_ms)
-        return float(runs.cost(play).mean())
+    def _play(self, rows: Weights) -> PlayMany:
+        """Networks with these weights, one for each run."""
+        return play_rows(rows, self.rule, self.scenario.workload.mean_work_ms)
 
     def selection(self, weights: Weights) -> float:
         """Ratio to the rule on the selection runs, which are used for nothing else."""
-        return self.scenario.ratio(self._cost(self._selection, weights), self._cost_of_rule)
+        count = len(self._selection.runs.sequences)
+        return self._selection.ratio(self._play(np.tile(weights, (count, 1))))
 
     def ratios(self, candidates: Weights, at: IterationSeeds) -> npt.NDArray[np.float64]:
         """Ratios to the rule on new runs, the same for all candidates, float64[len(candidates)]."""
@@ -96,8 +96,7 @@ class _Measurement:
         # All candidates run in one batch: row r of the weights plays its own copy of every run.
         runs = self.scenario.batch(seeds * len(rows))
         repeated = np.repeat(rows, len(seeds), axis=0)
-        play = play_rows(repeated, self.rule, self.scenario.workload.mean_work_ms)
-        cost = runs.cost(play).reshape(len(rows), len(seeds)).mean(axis=1)
+        cost = runs.cost(self._play(repeated)).reshape(len(rows), len(seeds)).mean(axis=1)
         of_rule, *of_candidates = cost.tolist()
         return np.array([self.scenario.ratio(one, of_rule) for one in of_candidates])
 

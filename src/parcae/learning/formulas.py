@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from parcae.learning.scenario import Parameters, Runs, Scenario, search_seeds
+from parcae.learning.scenario import Parameters, Scenario, Yardstick, search_seeds
 from parcae.policies.formula.kernels import Feature
 from parcae.policies.formula.language import Expression, parse_formula
 from parcae.policies.formula.policy import FormulaPolicy
 from parcae.policies.parameter_search import SearchLimits, search_parameters
-from parcae.workloads.workload import SELECTION_SEED_START
 
 #: The longest formula that is searched, in terms.
 MOST_TERMS = 12
@@ -107,22 +106,16 @@ class _FormulaSearch:
         if len({job.user for job in scenario.workload.jobs}) < 2:
             unused |= {Feature.OVERDRAFT, Feature.SHARE}
         self._names = [feature.name.lower() for feature in Feature if feature not in unused]
-        last = SELECTION_SEED_START + _NUM_SELECTION
-        self._selection = self._with_fair(range(SELECTION_SEED_START, last))
+        self._selection = scenario.selection(_NUM_SELECTION).against_fair()
         self._fresh = self._selection
         self._population = [parse_formula(text) for text in _KNOWN]
         self._polished = ""
         # This also compiles the kernels before the clock starts.
         self._costs = {one: self._ratio(one, self._selection) for one in self._population}
 
-    def _with_fair(self, seeds: Any) -> tuple[Runs, float]:
-        runs = self._scenario.batch(seeds)
-        return runs, float(runs.cost(self._scenario.fair_policy().play_many).mean())
-
-    def _ratio(self, formula: Expression, measured: tuple[Runs, float]) -> float:
-        runs, fair = measured
-        cost = runs.cost(FormulaPolicy(formula.text, formula).play_many)
-        return self._scenario.ratio(float(cost.mean()), fair)
+    @staticmethod
+    def _ratio(formula: Expression, measured: Yardstick) -> float:
+        return measured.ratio(FormulaPolicy(formula.text, formula).play_many)
 
     def breed(self, generation: int) -> None:
         """Replace the formulas by the best of them and of their children, on new runs."""
@@ -227,7 +220,8 @@ class _FormulaSearch:
 
     def draw(self, generation: int) -> None:
         """New runs."""
-        self._fresh = self._with_fair(search_seeds(self._seed, generation, _NUM_RUNS))
+        seeds = search_seeds(self._seed, generation, _NUM_RUNS)
+        self._fresh = self._scenario.batch(seeds).against_fair()
 
     def cost(self, parameters: Parameters) -> float:
         """The polished formula's ratio to fair sharing on the runs of the last `draw`."""

@@ -30,7 +30,13 @@ from parcae.simulation.objectives import (
 from parcae.simulation.simulator import PlayMany, SimulatorBatch
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.tables import seconds_by_name
-from parcae.workloads.workload import TUNING_SEED_START, ArrivalProcess, JobSequence, Workload
+from parcae.workloads.workload import (
+    SELECTION_SEED_START,
+    TUNING_SEED_START,
+    ArrivalProcess,
+    JobSequence,
+    Workload,
+)
 
 #: Parameters of a rule.
 Parameters = npt.NDArray[np.float64]
@@ -138,6 +144,10 @@ class Scenario:
         """Simulators for the runs with these seeds."""
         return Runs(self, seeds)
 
+    def selection(self, count: int) -> Runs:
+        """The selection runs, by which what is learned is chosen, and nothing else is."""
+        return self.batch(range(SELECTION_SEED_START, SELECTION_SEED_START + count))
+
 
 class Runs:
     """The same runs for one policy after another.
@@ -169,6 +179,14 @@ class Runs:
         ]
         return np.concatenate(costs)
 
+    def mean(self, play_many: PlayMany) -> float:
+        """Run a policy, and return the mean of its costs."""
+        return float(self.cost(play_many).mean())
+
+    def against_fair(self) -> Yardstick:
+        """Measure policies on these runs beside fair sharing, which is run first."""
+        return Yardstick(self, self.mean(self.scenario.fair_policy().play_many))
+
     def finished_jobs(self, run: int) -> FinishedJobs:
         """The jobs of a run of the last policy.
 
@@ -191,6 +209,18 @@ class Runs:
             ideal_ms=ideal_ms,
             deadline_ms=deadline_ms,
         )
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """Runs, and the mean cost of one policy on them, to which others are compared."""
+
+    runs: Runs
+    cost: float
+
+    def ratio(self, play_many: PlayMany) -> float:
+        """Run another policy, and return its mean cost / that of the one."""
+        return self.runs.scenario.ratio(self.runs.mean(play_many), self.cost)
 
 
 def search_seeds(seed: int, generation: int, count: int) -> list[int]:

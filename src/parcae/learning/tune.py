@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
-from parcae.learning.scenario import Parameters, Runs, Scenario, search_seeds
+from parcae.learning.scenario import Parameters, Scenario, Yardstick, search_seeds
 from parcae.learning.worlds import world_of
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
-from parcae.workloads.workload import SELECTION_SEED_START
 
 #: Number of selection runs, and after how many generations the mean is measured on them.
 _NUM_SELECTION = 100
@@ -64,10 +63,6 @@ def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, A
     return world_of(scenario).checkpoint_of_rule(theta, card)
 
 
-#: Runs of every scenario, with the cost of fair sharing on them.
-_Measured = list[tuple[Runs, float]]
-
-
 class _RuleProblem:
     """The mean ratio to fair sharing over all scenarios, of the parameters that are searched."""
 
@@ -80,20 +75,11 @@ class _RuleProblem:
         num_selection: int,
     ) -> None:
         self._scenarios = scenarios
-        self._fair = [one.fair_policy() for one in scenarios]
         self._first, self._searched = world_of(scenarios[0]).search(start, scenarios)
         self._seed = seed
         self._num_runs = num_runs
-        last = SELECTION_SEED_START + num_selection
-        self._selection = self._with_fair(range(SELECTION_SEED_START, last))
+        self._selection = [one.selection(num_selection).against_fair() for one in scenarios]
         self._fresh = self._selection
-
-    def _with_fair(self, seeds: Sequence[int]) -> _Measured:
-        batches = [scenario.batch(seeds) for scenario in self._scenarios]
-        return [
-            (runs, float(runs.cost(fair.play_many).mean()))
-            for runs, fair in zip(batches, self._fair, strict=True)
-        ]
 
     @property
     def start(self) -> Parameters:
@@ -108,7 +94,8 @@ class _RuleProblem:
 
     def draw(self, generation: int) -> None:
         """New runs in every scenario."""
-        self._fresh = self._with_fair(search_seeds(self._seed, generation, self._num_runs))
+        seeds = search_seeds(self._seed, generation, self._num_runs)
+        self._fresh = [one.batch(seeds).against_fair() for one in self._scenarios]
 
     def cost(self, parameters: Parameters) -> float:
         """Mean ratio on the runs of the last `draw`."""
@@ -118,13 +105,11 @@ class _RuleProblem:
         """Mean ratio on the selection runs."""
         return self._ratio(parameters, self._selection)
 
-    def _ratio(self, parameters: Parameters, measured: _Measured) -> float:
+    def _ratio(self, parameters: Parameters, measured: Sequence[Yardstick]) -> float:
         theta = self.rule(parameters)
-        ratios = []
-        for scenario, (runs, fair) in zip(self._scenarios, measured, strict=True):
-            policy = rule_policy("tuning", theta, scenario)
-            ratios.append(scenario.ratio(float(runs.cost(policy.play_many).mean()), fair))
-        return float(np.mean(ratios))
+        policies = (rule_policy("tuning", theta, one.runs.scenario) for one in measured)
+        pairs = zip(measured, policies, strict=True)
+        return float(np.mean([one.ratio(policy.play_many) for one, policy in pairs]))
 
 
 def tune_rule(
