@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parcae.cluster.observation import Policy
+from parcae.cluster.state import ANY_CLASS
 from parcae.environments.cluster import ClusterEnv
+from parcae.simulation.metrics import jct_ms
+from parcae.simulation.simulator import simulate
 
 Shown = dict[str, np.ndarray]  # type: ignore[type-arg]
 
@@ -54,3 +58,27 @@ def largest(shown: Shown) -> Any:
     num_stages = len(shown["stages"]) + 1
     mask = shown["action_mask"]
     return np.array([mask[:num_stages].argmax(), np.flatnonzero(mask[num_stages:])[-1]])
+
+
+def assert_same_run(env: ClusterEnv, policy: Policy, seed: int) -> tuple[int, int]:
+    """Check that a policy gives the same run through the environment as in simulation.
+
+    Returns how many classes and slots its decisions named.
+    """
+    settings = env.episodes.settings
+    sequence = settings.sequence(env.episodes.workload, seed)
+    trace = simulate(sequence, policy, settings.cluster, seed)
+    decisions = []
+
+    def choose(_: Shown) -> Any:
+        decisions.append(policy.decide(env.episodes.observe(0)))
+        return env.episodes.action(0, decisions[-1])
+
+    info = play(env, choose, seed).info
+    completion_ms = env.episodes.state(0).jobs.completion_ms
+    assert (completion_ms - sequence.arrival_ms).tolist() == jct_ms(trace).tolist()
+    assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
+    return (
+        sum(one.executor_class != ANY_CLASS for one in decisions),
+        sum(one.hold_ms > 0 for one in decisions),
+    )

@@ -13,7 +13,7 @@ import pytest
 
 from parcae.base.errors import PolicyError
 from parcae.cluster.kernels.tables import slot_ms
-from parcae.cluster.observation import Decision, Observation, Policy, objection
+from parcae.cluster.observation import Decision, Observation, objection
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.decima.catalog import make_policy
 from parcae.decima.graph.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights
@@ -22,14 +22,12 @@ from parcae.environments.cluster import ClusterEnv
 from parcae.environments.layout import ClusterFeature, ObservedClassFeature, SlotFeature
 from parcae.policies.additions import named_policy
 from parcae.simulation.config import SimulationConfig
-from parcae.simulation.metrics import jct_ms
-from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
 from parcae.workloads.demands import with_drawn_memory
 from parcae.workloads.job import JobSpec
-from parcae.workloads.workload import RandomStreams, Workload, draw_sequence
+from parcae.workloads.workload import Workload
 from tests.conftest import job
-from tests.environment.episodes import Shown, at_random, play
+from tests.environment.episodes import Shown, assert_same_run, at_random, play
 
 _TWO = (ExecutorClass(2, 1.0, 0.25), ExecutorClass(2, 1.0, 1.0))
 _THREE = (ExecutorClass(2, 1.0, 0.4), ExecutorClass(1, 2.0, 0.7), ExecutorClass(2, 2.0, 1.0))
@@ -226,36 +224,6 @@ def _assert_masks(
             assert shown["slot_mask"][row].tolist() == [True, *left]
 
 
-def _assert_same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> tuple[int, int]:
-    """Check that a policy gives the same run through the environment as in simulation.
-
-    Returns how many classes and slots its decisions named.
-    """
-    settings = env.episodes.settings
-    sequence = draw_sequence(
-        env.episodes.workload,
-        arrivals,
-        settings.num_jobs,
-        settings.cluster.total_executors,
-        RandomStreams(seed),
-    )
-    trace = simulate(sequence, policy, settings.cluster, seed)
-    decisions = []
-
-    def choose(_: Shown) -> Any:
-        decisions.append(policy.decide(env.episodes.observe(0)))
-        return env.episodes.action(0, decisions[-1])
-
-    info = play(env, choose, seed).info
-    completion_ms = env.episodes.state(0).jobs.completion_ms
-    assert (completion_ms - sequence.arrival_ms).tolist() == jct_ms(trace).tolist()
-    assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
-    return (
-        sum(one.executor_class != ANY_CLASS for one in decisions),
-        sum(one.hold_ms > 0 for one in decisions),
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "names_classes"),
     [("tetris", True), ("graphene", True), ("tuned:classes", True), ("fair", False)],
@@ -270,7 +238,7 @@ def test_a_policy_for_classes_through_the_environment_is_the_policy(
     env = ClusterEnv(
         workload=_TPCH, num_jobs=6, executors=12, executor_classes="decima", arrivals="poisson:5s"
     )
-    num_classes, num_slots = _assert_same_run(env, policy, "poisson:5s", 1003)
+    num_classes, num_slots = assert_same_run(env, policy, 1003)
     assert (num_classes > 0, num_slots) == (names_classes, 0)
 
 
@@ -287,7 +255,7 @@ def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> Non
         "idle_lengths": 1,
     }
     env = ClusterEnv(workload=Workload("test", jobs), num_jobs=14, executors=1, **settings)
-    assert _assert_same_run(env, make_policy("idle-theory", 1), "recorded", 0) == (0, 1)
+    assert assert_same_run(env, make_policy("idle-theory", 1), 0) == (0, 1)
     assert env.episodes.state(0).jobs.completion_ms[-2:].tolist() == [246_000, 196_000]
 
 
@@ -303,9 +271,7 @@ def test_a_network_that_chooses_both_through_the_environment_is_the_network() ->
     env = ClusterEnv(
         workload=_TPCH, num_jobs=5, executor_classes=_THREE, idle_lengths=4, arrivals="poisson:5s"
     )
-    num_classes, num_slots = _assert_same_run(
-        env, DecimaPolicy("both", weights, settings, 5), "poisson:5s", 1000
-    )
+    num_classes, num_slots = assert_same_run(env, DecimaPolicy("both", weights, settings, 5), 1000)
     assert num_classes >= num_slots >= 5
 
 

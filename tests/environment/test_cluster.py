@@ -20,14 +20,11 @@ from parcae.decima.catalog import make_policy
 from parcae.environments import CLUSTER_ID
 from parcae.environments.cluster import ClusterEnv
 from parcae.environments.layout import NO_ROW, ClusterFeature, ObservedJobFeature, StageFeature
-from parcae.simulation.config import SimulationConfig
 from parcae.simulation.faults import Faults
-from parcae.simulation.metrics import jct_ms
-from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload, write_workload
-from parcae.workloads.workload import TRAINING_SEED_START, RandomStreams, Workload, draw_sequence
+from parcae.workloads.workload import TRAINING_SEED_START, Workload
 from tests.conftest import job
-from tests.environment.episodes import Played, Shown, at_random, largest, play
+from tests.environment.episodes import Played, Shown, assert_same_run, at_random, largest, play
 
 
 def _played(env: ClusterEnv, seed: int) -> Played:
@@ -177,18 +174,10 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(
 ) -> None:
     tpch = load_workload("tpch")
     workload = replace(tpch, jobs=tuple(replace(one, work_sigma=0.7) for one in tpch.jobs))
-    config = SimulationConfig(num_executors=10, estimate_error=error)
     env = ClusterEnv(
         workload=workload, num_jobs=8, executors=10, arrivals="poisson:2s", estimate_error=error
     )
-    policy = make_policy(name, 10)
-    seed = 1003
-    sequence = draw_sequence(workload, "poisson:2s", 8, 10, RandomStreams(seed))
-    trace = simulate(sequence, policy, config, seed)
-    episodes = env.episodes
-    info = play(env, lambda _: episodes.action(0, policy.decide(episodes.observe(0))), seed).info
-    assert info["average_jct_s"] == pytest.approx(jct_ms(trace).mean() / 1000)
-    assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
+    assert_same_run(env, make_policy(name, 10), 1003)
 
 
 def test_a_stage_that_is_not_shown_any_more_has_no_action() -> None:
@@ -269,6 +258,10 @@ def test_a_step_after_the_end_asks_for_a_reset() -> None:
     [
         ({"num_job": 3}, "did you mean 'num_jobs'"),
         ({"idle_lenghts": 3}, "did you mean 'idle_lengths'"),
+        (
+            {"world": "cores", "idle_lengths": 2},
+            "idle_lengths: the world of cores has no idle slots",
+        ),
         ({"idle_lengths": -1}, "setting idle_lengths = -1: Input should be greater than or equal"),
         ({"executors": 3, "executor_classes": "decima"}, "at least 4 executors, not 3"),
         ({"executor_classes": "4x1"}, "write decima, or EXECUTORSxCPUxMEMORY"),

@@ -215,7 +215,7 @@ def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
     firsts = set()
     for seed in range(8):
         env.reset(seed=seed)
-        firsts.add(int(env.episodes.sequences[0].ids[0]))
+        firsts.add(int(env.episodes.batch.sequences[0].ids[0]))
     assert firsts == {0, 1}
 
 

@@ -25,7 +25,6 @@ from parcae.base.texts import s_from_ms
 from parcae.cluster.kernels.tables import slot_ms
 from parcae.cluster.observation import Decision, Observation, observe
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
-from parcae.cluster.trace import NOT_COMPLETED
 from parcae.environments.adapters import (
     Array,
     Arrays,
@@ -53,14 +52,7 @@ from parcae.environments.layout import (
 from parcae.environments.settings import ClusterSettings, read_cluster
 from parcae.simulation.faults import check_elastic, resolve_faults
 from parcae.simulation.future import Status
-from parcae.simulation.metrics import (
-    arrived,
-    jct_ms,
-    jct_percentiles_ms,
-    makespan_ms,
-    slowdown,
-    utilization,
-)
+from parcae.simulation.metrics import summarize
 from parcae.simulation.objectives import Objective
 from parcae.simulation.simulator import SimulatorRows, check_fits, room_for
 from parcae.workloads.workload import JobSequence
@@ -287,19 +279,16 @@ class ClusterEpisodes:
         For a job that is not complete, the time up to the end of the episode is used.
         """
         trace = self.simulators.trace(row, "environment")
-        slowdowns = slowdown(trace, self.simulators.sequence(row))
-        has_arrived = arrived(trace)
-        (p95_ms,) = jct_percentiles_ms(trace, (95,))
-        is_unfinished = has_arrived & (trace.completion_ms == NOT_COMPLETED)
+        run = summarize(trace, self.simulators.sequence(row))
         return {
             "seed": self.seeds[row],
-            "average_jct_s": s_from_ms(float(jct_ms(trace)[has_arrived].mean())),
-            "p95_jct_s": s_from_ms(p95_ms),
-            "makespan_s": s_from_ms(makespan_ms(trace)),
-            "mean_slowdown": float(slowdowns[has_arrived].mean()),
-            "utilization": utilization(trace),
-            "num_unfinished": int(np.count_nonzero(is_unfinished)),
-            "num_decisions": trace.num_decisions,
+            "average_jct_s": s_from_ms(run.average_jct_ms),
+            "p95_jct_s": s_from_ms(run.p95_jct_ms),
+            "makespan_s": s_from_ms(run.makespan_ms),
+            "mean_slowdown": run.mean_slowdown,
+            "utilization": run.utilization,
+            "num_unfinished": run.unfinished,
+            "num_decisions": run.decisions,
             "num_masked_actions": int(self._num_masked[row]),
         }
 

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from parcae.base.compiled.tables import allocate_tables
 from parcae.environments.adapters import (
     Array,
     Arrays,
@@ -28,19 +27,10 @@ from parcae.environments.adapters import (
 )
 from parcae.environments.layout import BOUND, PackingFeature, WaitingFeature
 from parcae.environments.settings import PackingSettings, read_packing
-from parcae.rigid.jobs import RigidJobs
-from parcae.rigid.kernels.stepping import begin_many, mask_many, show_many, step_many
+from parcae.rigid.kernels.stepping import mask_many
 from parcae.rigid.kernels.views import draw_images
-from parcae.rigid.layout import (
-    VOID,
-    Clusters,
-    Packing,
-    SequenceTables,
-    View,
-    allocate_view,
-    select,
-)
-from parcae.rigid.world import image_shape, make_sequence_tables
+from parcae.rigid.layout import VOID, Packing, View, select
+from parcae.rigid.world import PackingBatch, image_shape
 
 
 class PackingEpisodes:
@@ -60,26 +50,10 @@ class PackingEpisodes:
         self.source = settings.source()
         self.config = config = self.source.config
         jobs = settings.jobs if settings.jobs is not None else self.source.draw([0])[0]
-        make_sequence_tables([jobs], config)  # raises now if a job cannot be placed
+        # Raises now if a job cannot be placed.
+        self.batch = PackingBatch([jobs] * count, config, num_jobs=settings.most_jobs)
         self.capacity, self.num_slots = jobs.capacity, config.num_slots
-        num_jobs, num_resources = settings.most_jobs, len(jobs.capacity)
-        self.sequences: list[RigidJobs | None] = [None] * count
         self.seeds = [0] * count
-        seen = {"slots": self.num_slots, "resources": num_resources}
-        self._states = allocate_tables(
-            Packing,
-            count,
-            jobs=num_jobs,
-            backlog=config.backlog_size,
-            horizon=config.horizon,
-            **seen,
-        )
-        self._states.capacity[:] = self.capacity
-        self._sequence_tables = allocate_tables(
-            SequenceTables, count, jobs=num_jobs, resources=num_resources
-        )
-        self._views = allocate_view(count, False, points=1, **seen)
-        self._sequence = np.arange(count)
         shape = image_shape(config, self.capacity) if settings.has_image else (0, 0)
         self._images = np.zeros((count, *shape), np.float32)
         self.action_space = spaces.Discrete(self.num_slots + 1)
@@ -92,33 +66,20 @@ class PackingEpisodes:
             }
         )
 
-    @property
-    def _clusters(self) -> Clusters:
-        """The clusters and their sequences, as kernels take them."""
-        return Clusters(self._states, self._sequence_tables, self._sequence)
-
     def state(self, row: int) -> Packing:
         """Return the tables of one cluster (views)."""
-        state: Packing = select(self._states, row)
-        return state
+        return self.batch.state(row)
 
     def view(self, row: int) -> View:
         """Return what a policy observes of one cluster now; the next call overwrites it."""
-        show_many(self._clusters, self._views, row, row + 1)
-        view: View = select(self._views, row)
+        view: View = select(self.batch.show(), row)
         return view
 
     def start(self, rows: npt.NDArray[np.int64], seeds: Sequence[int]) -> None:
         """Begin an episode in each of the given rows, which have one seed each."""
         for row, seed in zip(rows.tolist(), seeds, strict=True):
-            jobs = self.source.draw([seed])[0]
-            tables = make_sequence_tables([jobs], self.config)
-            for table, new in zip(self._sequence_tables, tables, strict=True):
-                # The allocated rows are enough for the longest sequence; this one may be shorter.
-                table[row, : new.shape[1]] = new[0]
-            self.sequences[row] = jobs
+            self.batch.put(row, self.source.draw([seed])[0])
             self.seeds[row] = seed
-            begin_many(self._clusters, row, row + 1)
 
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
@@ -131,34 +92,32 @@ class PackingEpisodes:
         chosen = checked_actions(actions, rows, self.action_space, self.count)[rows, 0]
         slots = np.full(self.count, VOID, np.int64)
         slots[rows] = np.where(chosen == self.num_slots, VOID, chosen)
-        accrued = self._states.costs[:, self.settings.cost]
-        before = accrued.copy()
-        step_many(self._clusters, slots, np.zeros(self.count, np.int64), 0, self.count)
-        clock = self._states.clock[:, 0]
-        is_over = (clock["is_over"] == 1) & np.isin(self._sequence, rows)
+        before = self.batch.costs(self.settings.cost)
+        self.batch.step(slots)
+        accrued = self.batch.costs(self.settings.cost)
+        clock = self.batch.states.clock[:, 0]
+        is_over = self.batch.is_over & np.isin(np.arange(self.count), rows)
         num_done = clock["num_finished"] + clock["num_dropped"]
-        is_done = num_done == self._sequence_tables.num_jobs[:, 0]
+        is_done = num_done == self.batch.sequence_tables.num_jobs[:, 0]
         rewards = -self.settings.reward_scale * (accrued - before)
         return rewards, is_over & is_done, is_over & ~is_done
 
     def observations(self) -> Arrays:
         """Return the observation of every episode in new arrays, each [count, ...]."""
-        show = (0, self.count)
-        show_many(self._clusters, self._views, *show)
+        head = self.batch.show().head[:, 0]
         masks = np.zeros((self.count, self.num_slots + 1), np.int8)
-        mask_many(self._clusters, masks, *show)
-        head = self._views.head[:, 0]
+        mask_many(self.batch.clusters, masks, 0, self.count)
         cluster = np.zeros((self.count, len(PackingFeature)), np.float32)
         cluster[:, PackingFeature.BACKLOG] = head["num_backlog"] / max(1, self.config.backlog_size)
         cluster[:, PackingFeature.PAUSE] = self._log_scaled(head["since_arrival"])
         shown: Arrays = {
             "jobs": self._waiting(),
-            "free": (self._states.free / self.capacity).astype(np.float32),
+            "free": (self.batch.states.free / self.capacity).astype(np.float32),
             "cluster": cluster,
             "action_mask": masks == 1,
         }
         if self.settings.has_image:
-            draw_images(self._clusters, self._images, *show)
+            draw_images(self.batch.clusters, self._images, 0, self.count)
             shown["image"] = self._images.copy()
         return shown
 
@@ -168,9 +127,9 @@ class PackingEpisodes:
         The rows of the view are the occupied slots. The columns are those of `WaitingFeature`, then
         one for each resource.
         """
-        cluster, row = np.nonzero(np.arange(self.num_slots) < self._views.head["num_jobs"])
-        seen = self._views.jobs[cluster, row]
-        demand = self._views.demand[cluster, row] / self.capacity
+        cluster, row = np.nonzero(np.arange(self.num_slots) < self.batch.views.head["num_jobs"])
+        seen = self.batch.views.jobs[cluster, row]
+        demand = self.batch.views.demand[cluster, row] / self.capacity
         num_features = len(WaitingFeature) + len(self.capacity)
         features = np.zeros((self.count, self.num_slots, num_features), np.float32)
         features[cluster, seen["slot"]] = np.column_stack(
@@ -194,17 +153,16 @@ class PackingEpisodes:
         For a job that has not finished, the time up to the end of the episode is used. Lost jobs
         are left out. The makespan begins with the first arrival.
         """
-        jobs = self.sequences[row]
-        assert jobs is not None, f"episode {row} was not started"
-        state = self.state(row)
-        table = state.jobs[: len(jobs)]
-        clock = {name: int(state.clock[name][0]) for name in state.clock.dtype.names}
-        now = clock["now"]
-        counts = (np.arange(len(jobs)) < clock["num_arrived"]) & (table["is_dropped"] == 0)
-        end = np.where(table["finish"] < 0, now, np.minimum(table["finish"], now))
+        run = self.batch.outcome(row)
+        jobs, now = run.jobs, run.end
+        clock = self.state(row).clock
+        num_arrived, num_finished = int(clock["num_arrived"][0]), int(clock["num_finished"][0])
+        num_dropped = int(run.is_dropped.sum())
+        counts = (np.arange(len(jobs)) < num_arrived) & ~run.is_dropped
+        end = np.where(run.finish < 0, now, np.minimum(run.finish, now))
         jct = (end - jobs.arrival)[counts]
-        num_unfinished = len(jobs) - clock["num_finished"] - clock["num_dropped"]
-        first = int(jobs.arrival[0]) if clock["num_arrived"] else now
+        num_unfinished = len(jobs) - num_finished - num_dropped
+        first = int(jobs.arrival[0]) if num_arrived else now
         # An episode goes on to the end of its window, also without jobs.
         last = now if num_unfinished else int(end[counts].max(initial=first))
         return {
@@ -214,8 +172,8 @@ class PackingEpisodes:
             "makespan": last - first,
             "num_jobs": len(jobs),
             "num_unfinished": num_unfinished,
-            "num_dropped": clock["num_dropped"],
-            "num_decisions": clock["num_decisions"],
+            "num_dropped": num_dropped,
+            "num_decisions": run.num_decisions,
         }
 
 

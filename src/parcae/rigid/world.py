@@ -62,14 +62,16 @@ def recorded_outcome(jobs: RigidJobs) -> RigidOutcome:
     )
 
 
-def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) -> SequenceTables:
-    """Return job sequences as tables with a leading axis."""
+def make_sequence_tables(
+    sequences: Sequence[RigidJobs], config: PackingConfig, num_jobs: int = 1
+) -> SequenceTables:
+    """Return job sequences as tables with a leading axis, with room for this many jobs or more."""
     if not sequences or any((s.capacity.shape != sequences[0].capacity.shape) for s in sequences):
         raise WorkloadError(
             "a batch needs at least one job sequence, and all must have the same number of "
             "resources"
         )
-    num_jobs = max(1, max(len(s) for s in sequences))
+    num_jobs = max(num_jobs, max(len(s) for s in sequences))
     num_resources = len(sequences[0].capacity)
     tables = allocate_tables(SequenceTables, len(sequences), jobs=num_jobs, resources=num_resources)
     specs, demand, counts, rules = tables
@@ -134,6 +136,7 @@ class PackingBatch:
         repeats: clusters per sequence, next to each other.
         wants_profile: whether views show when resources become free.
         seed: seed of the random numbers of policies that draw; each cluster gets its own stream.
+        num_jobs: the most jobs of a sequence that is put in the place of another.
     """
 
     def __init__(
@@ -144,10 +147,11 @@ class PackingBatch:
         repeats: int = 1,
         wants_profile: bool = False,
         seed: int = 0,
+        num_jobs: int = 1,
     ) -> None:
-        self.sequences = tuple(sequences)
+        self.sequences = list(sequences)
         self.config = config
-        self.sequence_tables = make_sequence_tables(sequences, config)
+        self.sequence_tables = make_sequence_tables(sequences, config, num_jobs)
         self.sequence_rows = np.repeat(np.arange(len(sequences), dtype=np.int64), repeats)
         num_jobs = self.sequence_tables.specs.shape[1]
         num_resources = self.sequence_tables.demand.shape[2]
@@ -186,6 +190,16 @@ class PackingBatch:
     def begin(self) -> None:
         """Reset every cluster to empty, at the start of its sequence."""
         begin_many(self.clusters, 0, len(self))
+
+    def put(self, row: int, jobs: RigidJobs) -> None:
+        """Let a cluster that has a sequence of its own begin another one."""
+        at = self.sequence_rows[row]
+        new = make_sequence_tables([jobs], self.config)
+        for table, rows in zip(self.sequence_tables, new, strict=True):
+            # This sequence may be shorter than the longest.
+            table[at, : rows.shape[1]] = rows[0]
+        self.sequences[at] = jobs
+        begin_many(self.clusters, row, row + 1)
 
     def show(self) -> View:
         """Return what a policy sees of every cluster now; the next call overwrites it."""
