@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from parcae.base.compiled.kernels import inlined, kernel, row_of
+from parcae.base.compiled.kernels import kernel
 from parcae.base.errors import ConfigError
-from parcae.cluster.kernels.tables import stages_of
-from parcae.cluster.state import NO_STAGE, NOT_YET, select
+from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.decima.heuristics.decisions import in_order
-from parcae.simulation.bounds import shortest_task_ms
+from parcae.simulation.bounds import least_paths_ms, shortest_task_ms
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
@@ -24,81 +22,14 @@ from parcae.workloads.durations import TaskDurations
 from parcae.workloads.workload import JobSequence
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
-_COMPLETE = int(Status.COMPLETE)
-_BAD = int(Status.BAD_DECISION)
 #: The rank of a job that is not ordered yet.
-UNORDERED = 1e9
-
-
-class OrderSearch(NamedTuple):
-    """The state of the search. Row d of a table belongs to the simulator with d ordered jobs."""
-
-    rank: Any  # float64[num_jobs + 1, num_jobs], smallest first; UNORDERED = no place yet
-    jobs: Any  # int64[num_jobs + 1, num_jobs], the next jobs to try, the most promising first
-    num_jobs: Any  # int64[num_jobs + 1], number of jobs to try
-    next_job: Any  # int64[num_jobs + 1], number of jobs already tried
-    depth: Any  # int64[1], number of ordered jobs; -1 = search complete, -2 = not begun
-    best_ms: Any  # float64[1], sum of JCTs of the best order
-    best_rank: Any  # float64[num_jobs], the best order
-    num_orders: Any  # int64[1], number of complete orders that were simulated
-    num_beginnings: Any  # int64[1], number of prefixes that were simulated
-    task_ms: Any  # float64[num_stages], least duration of a stage's task
-    path_ms: Any  # float64[num_stages], least time from a stage's start to its job's end
-    left_ms: Any  # float64[num_jobs], workspace of the bound: remaining work by job
-    finish_ms: Any  # float64[num_jobs], workspace of the bound: remaining critical path by job
-
-
-@kernel
-def _copy(blocks, source, target):  # type: ignore[no-untyped-def]
-    """Copy a simulator from row `source` to row `target`.
-
-    `blocks` are the tables of all simulators, each viewed as int64[num_simulators, size].
-    """
-    for block in blocks:
-        for column in range(block.shape[1]):
-            block[target, column] = block[source, column]
-
-
-@kernel
-def _sort(values, count):  # type: ignore[no-untyped-def]
-    """Sort the first `count` values in place. Kernels allocate nothing, so no library sort."""
-    for row in range(1, count):
-        value = values[row]
-        place = row
-        while place > 0 and values[place - 1] > value:
-            values[place] = values[place - 1]
-            place -= 1
-        values[place] = value
-
-
-@kernel
-def _least_sum_ms(seen, search):  # type: ignore[no-untyped-def]
-    """A lower bound on the sum of JCTs of every continuation, under any policy.
-
-    The i-th completion is not earlier than in a schedule that treats all unstarted work as
-    divisible and serves the shortest remaining job first. It is also not earlier than the i-th
-    smallest critical path of the jobs. Reads the cluster state; writes the search's workspace.
-    """
-    now = seen.now
-    stages = seen.stages
-    count = now.num_active[0]
-    for position in range(count):
-        work_ms = 0.0
-        longest_ms = 0.0
-        for stage in stages_of(seen, seen.active[position]):
-            work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * search.task_ms[stage]
-            if stages.num_started[stage] == 0:
-                longest_ms = max(longest_ms, search.path_ms[stage])
-        search.left_ms[position] = work_ms
-        search.finish_ms[position] = longest_ms
-    _sort(search.left_ms, count)
-    _sort(search.finish_ms, count)
-    total = now.job_ms[0] + count * (now.clock_ms[0] - now.accounted_ms[0]) + 0.0
-    shared_ms = 0.0
-    for position in range(count):
-        shared_ms += search.left_ms[position] / now.num_executors[0]
-        total += max(shared_ms, search.finish_ms[position])
-    return total
+_UNORDERED = 1e9
+#: Largest number of jobs that the search accepts.
+MAX_ORDERED_JOBS = 12
+#: Number of simulated prefixes between two progress reports.
+_PROGRESS = 2_000
+#: Called with the number of simulated prefixes, and the average JCT of the best order so far.
+_Progress = Callable[[int, float], None]
 
 
 @kernel
@@ -109,89 +40,108 @@ def _run(state, future, tables, rank):  # type: ignore[no-untyped-def]
     """
     while True:
         stage, limit, executor_class, hold_ms = in_order(state, rank)
-        if stage != NO_STAGE and rank[state.stages.job[stage]] == UNORDERED:
+        if stage != NO_STAGE and rank[state.stages.job[stage]] == _UNORDERED:
             return _NEEDS_DECISION
         status = step(state, future, tables, stage, limit, executor_class, hold_ms)
         if status != _NEEDS_DECISION:
             return status
 
 
-@inlined
-def _eagerness(state, job):  # type: ignore[no-untyped-def]
-    """Sort key of the jobs to try: remaining work, infinite for jobs that have not arrived."""
-    return state.jobs.remaining_ms[job] if job < state.now.num_jobs[0] else math.inf
+class _OrderSearch:
+    """A search of all orders, depth first. Row d of a table belongs to the run of d ordered jobs.
 
-
-@kernel
-def _branch(state, search, depth):  # type: ignore[no-untyped-def]
-    """List the jobs that may come next, by remaining work. Writes row `depth` of the search."""
-    count = 0
-    for job in range(search.best_rank.shape[0]):
-        is_over = job < state.now.num_jobs[0] and state.jobs.completion_ms[job] != NOT_YET
-        if is_over or search.rank[depth, job] != UNORDERED:
-            continue
-        place = count
-        while place > 0 and _eagerness(state, search.jobs[depth, place - 1]) > _eagerness(
-            state, job
-        ):
-            search.jobs[depth, place] = search.jobs[depth, place - 1]
-            place -= 1
-        search.jobs[depth, place] = job
-        count += 1
-    search.num_jobs[depth] = count
-    search.next_job[depth] = 0
-
-
-@kernel
-def search_orders(  # type: ignore[no-untyped-def]
-    states, futures, blocks, tables, search, max_beginnings
-):
-    """Continue the search for at most `max_beginnings` further prefixes. Returns a Status:
-    COMPLETE, NEEDS_DECISION (the search is not complete) or an error.
-
-    Reads and changes the simulators (row d: d ordered jobs) and the search's tables.
+    `rank` are the places of the jobs, smallest first.
     """
-    if search.depth[0] == -2:
-        state = row_of(states, 0)
-        future = row_of(futures, 0)
-        status = start(state, future, tables)
-        if status != _NEEDS_DECISION:
-            return status
-        search.depth[0] = 0
-        _branch(state, search, 0)
-    until = search.num_beginnings[0] + max_beginnings
-    while search.depth[0] >= 0 and search.num_beginnings[0] < until:
-        depth = search.depth[0]
-        # All branches of this depth are done: go back to the one above.
-        if search.next_job[depth] == search.num_jobs[depth]:
-            search.depth[0] = depth - 1
-            continue
-        job = search.jobs[depth, search.next_job[depth]]
-        search.next_job[depth] += 1
-        search.num_beginnings[0] += 1
-        _copy(blocks, depth, depth + 1)
-        for other in range(search.best_rank.shape[0]):
-            search.rank[depth + 1, other] = search.rank[depth, other]
-        search.rank[depth + 1, job] = depth
-        state = row_of(states, depth + 1)
-        future = row_of(futures, depth + 1)
-        status = _run(state, future, tables, search.rank[depth + 1])
-        # A run that is complete while jobs are active has stalled: the policy must not do that.
-        if status == _COMPLETE and state.now.num_active[0] > 0:
-            return _BAD
-        if status == _COMPLETE:
-            search.num_orders[0] += 1
-            if state.now.job_ms[0] < search.best_ms[0]:
-                search.best_ms[0] = state.now.job_ms[0]
-                for other in range(search.best_rank.shape[0]):
-                    search.best_rank[other] = search.rank[depth + 1, other]
-        elif status != _NEEDS_DECISION:
-            return status
-        # Go deeper only if some continuation could beat the best order.
-        elif _least_sum_ms(state, search) < search.best_ms[0]:
-            _branch(state, search, depth + 1)
-            search.depth[0] = depth + 1
-    return _COMPLETE if search.depth[0] < 0 else _NEEDS_DECISION
+
+    def __init__(
+        self, sequence: JobSequence, config: SimulationConfig, seed: int, progress: _Progress
+    ) -> None:
+        self._sequence = sequence
+        self._progress = progress
+        rows = sequence.num_jobs + 1
+        self._batch = batch = SimulatorBatch([sequence] * rows, config, [seed] * rows)
+        # Every table as int64[rows, size], to be copied from row to row.
+        self._blocks = [
+            np.asarray(table).view(np.int64).reshape(rows, -1)
+            for table in (*batch.states, *batch.futures)
+            if table.size
+        ]
+        self._rank = np.full((rows, sequence.num_jobs), _UNORDERED)
+        self._first_stage = np.cumsum([0, *(len(job.stages) for job in sequence.jobs[:-1])])
+        # Of every stage, its shortest task, and the least time from its start to its job's end.
+        self._task_ms = np.array([shortest_task_ms(s) for job in sequence.jobs for s in job.stages])
+        executors = config.total_executors
+        self._path_ms = np.concatenate([least_paths_ms(job, executors) for job in sequence.jobs])
+        self.best_ms = math.inf
+        self.best_rank = self._rank[0]
+        self.num_beginnings = 0
+
+    def run(self) -> None:
+        """Search all orders."""
+        status = start(self._batch.state(0), self._batch.future(0), self._batch.tables)
+        self._checked(status, 0)
+        self._extend(0)
+        self._report()
+
+    def _report(self) -> None:
+        self._progress(self.num_beginnings, self.best_ms / self._sequence.num_jobs)
+
+    def _checked(self, status: int, row: int) -> Status:
+        return check_status(int(status), self._batch.state(row), self._sequence)
+
+    def _extend(self, depth: int) -> None:
+        """Try every job that may come next, the one with the least remaining work first."""
+        for job in self._next_jobs(depth):
+            self.num_beginnings += 1
+            for block in self._blocks:
+                block[depth + 1] = block[depth]
+            self._rank[depth + 1] = self._rank[depth]
+            self._rank[depth + 1, job] = depth
+            state, future = self._batch.state(depth + 1), self._batch.future(depth + 1)
+            status = _run(state, future, self._batch.tables, self._rank[depth + 1])
+            if self._checked(status, depth + 1) is Status.COMPLETE:
+                if state.now.job_ms[0] < self.best_ms:
+                    self.best_ms = float(state.now.job_ms[0])
+                    self.best_rank = self._rank[depth + 1].copy()
+            # Go deeper only if some continuation could beat the best order.
+            elif self._least_sum_ms(state) < self.best_ms:
+                self._extend(depth + 1)
+            if self.num_beginnings % _PROGRESS == 0:
+                self._report()
+
+    def _next_jobs(self, depth: int) -> list[int]:
+        """The jobs that have no place yet and are not over; those to come are the last ones."""
+        state = self._batch.state(depth)
+        num_arrived = int(state.now.num_jobs[0])
+        jobs = state.jobs
+        remaining_ms = [*jobs.remaining_ms[:num_arrived].tolist()]
+        remaining_ms += [math.inf] * (self._sequence.num_jobs - num_arrived)
+        return sorted(
+            (
+                job
+                for job in np.flatnonzero(self._rank[depth] == _UNORDERED).tolist()
+                if job >= num_arrived or jobs.completion_ms[job] == NOT_YET
+            ),
+            key=remaining_ms.__getitem__,
+        )
+
+    def _least_sum_ms(self, state: Any) -> float:
+        """A lower bound on the sum of JCTs of every continuation, under any policy.
+
+        The i-th completion is not earlier than in a schedule that treats all unstarted work as
+        divisible and serves the shortest remaining job first. It is also not earlier than the i-th
+        smallest critical path of the jobs.
+        """
+        now = state.now
+        stages = state.stages[: len(self._task_ms)]
+        work_ms = (stages.num_tasks - stages.num_started) * self._task_ms
+        path_ms = np.where(stages.num_started == 0, self._path_ms, 0.0)
+        active = state.active[: now.num_active[0]]
+        left_ms = np.sort(np.add.reduceat(work_ms, self._first_stage)[active])
+        longest_ms = np.sort(np.maximum.reduceat(path_ms, self._first_stage)[active])
+        ends_ms = np.maximum(np.cumsum(left_ms) / now.num_executors[0], longest_ms)
+        open_ms = len(active) * (now.clock_ms[0] - now.accounted_ms[0])
+        return float(now.job_ms[0] + open_ms + ends_ms.sum())
 
 
 def simplified(
@@ -212,13 +162,6 @@ def simplified(
     return JobSequence(plain, sequence.job_index, sequence.arrival_ms), cluster
 
 
-FloatArray = npt.NDArray[np.float64]
-#: Largest number of jobs that the search accepts.
-MAX_ORDERED_JOBS = 12
-#: Number of simulated prefixes between two progress reports.
-_PROGRESS = 2_000
-
-
 @dataclass(frozen=True)
 class BestOrder:
     """The best order of an exhaustive search.
@@ -226,14 +169,12 @@ class BestOrder:
     Args:
         order: positions of the jobs in the job sequence, in the order of service.
         average_jct_ms: the average JCT under this order.
-        num_orders: number of orders that were simulated to the end. A lower bound ruled out all
-            other orders by one of their prefixes.
-        num_beginnings: number of prefixes of orders that were simulated.
+        num_beginnings: number of prefixes of orders that were simulated. A lower bound ruled out
+            all others.
     """
 
     order: tuple[int, ...]
     average_jct_ms: float
-    num_orders: int
     num_beginnings: int
 
 
@@ -241,7 +182,7 @@ def best_job_order(
     sequence: JobSequence,
     config: SimulationConfig,
     seed: int,
-    progress: Callable[[int, float], None] | None = None,
+    progress: _Progress = lambda count, best_ms: None,
 ) -> BestOrder:
     """Find the best order of the jobs (Decima, Appendix H).
 
@@ -256,31 +197,10 @@ def best_job_order(
     3.6 million orders would take about an hour.
     """
     check_orders(sequence.num_jobs, config)
-    num_jobs = sequence.num_jobs
-    # One simulator for each depth of the search: row d has d ordered jobs.
-    batch = SimulatorBatch([sequence] * (num_jobs + 1), config, [seed] * (num_jobs + 1))
-    blocks = tuple(
-        _as_block(table)
-        for tables in (batch.states, batch.futures)
-        for table in tables
-        if table.size
-    )
-    search = _begin(sequence, config)
-    status = Status.NEEDS_DECISION
-    while status is Status.NEEDS_DECISION:
-        status = Status(
-            search_orders(batch.states, batch.futures, blocks, batch.tables, search, _PROGRESS)
-        )
-        if progress is not None:
-            progress(int(search.num_beginnings[0]), float(search.best_ms[0]) / num_jobs)
-    # Turns an error status into an exception.
-    if status is not Status.COMPLETE:
-        check_status(int(status), select(batch.states, 0), sequence)
+    search = _OrderSearch(sequence, config, seed, progress)
+    search.run()
     order = tuple(int(job) for job in np.argsort(search.best_rank, kind="stable"))
-    average_jct_ms = float(search.best_ms[0]) / num_jobs
-    return BestOrder(
-        order, average_jct_ms, int(search.num_orders[0]), int(search.num_beginnings[0])
-    )
+    return BestOrder(order, search.best_ms / sequence.num_jobs, search.num_beginnings)
 
 
 def check_orders(num_jobs: int, config: SimulationConfig) -> None:
@@ -295,49 +215,3 @@ def check_orders(num_jobs: int, config: SimulationConfig) -> None:
             f"{num_jobs} jobs have {orders:,} orders or more; "
             f"the exhaustive search takes at most {MAX_ORDERED_JOBS} jobs"
         )
-
-
-def _as_block(table: Any) -> npt.NDArray[np.int64]:
-    """View a table of all simulators as int64[num_simulators, size], without copying."""
-    return np.asarray(table).view(np.int64).reshape(len(table), -1)
-
-
-def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
-    """The tables of a search that has not begun."""
-    num_jobs = sequence.num_jobs
-    task_ms, path_ms = _least_ms(sequence, config.total_executors)
-    table = np.zeros((num_jobs + 1, num_jobs), np.int64)
-    # One entry for each depth of the search.
-    column = np.zeros(num_jobs + 1, np.int64)
-    return OrderSearch(
-        rank=np.full((num_jobs + 1, num_jobs), UNORDERED),
-        jobs=table,
-        num_jobs=column.copy(),
-        next_job=column,
-        depth=np.full(1, -2, np.int64),
-        best_ms=np.full(1, np.inf),
-        best_rank=np.zeros(num_jobs),
-        num_orders=np.zeros(1, np.int64),
-        num_beginnings=np.zeros(1, np.int64),
-        task_ms=task_ms,
-        path_ms=path_ms,
-        left_ms=np.zeros(num_jobs),
-        finish_ms=np.zeros(num_jobs),
-    )
-
-
-def _least_ms(sequence: JobSequence, num_executors: int) -> tuple[FloatArray, FloatArray]:
-    """For every stage of every job, its shortest task and its shortest path to the job's end.
-    Returns float64[num_stages], ms of the shortest task; float64[num_stages], ms of the path.
-    """
-    task_ms = list[float]()
-    path_ms = list[float]()
-    for job in sequence.jobs:
-        shortest = [shortest_task_ms(stage) for stage in job.stages]
-        task_ms += shortest
-        waves = [
-            math.ceil(stage.num_tasks / num_executors) * ms
-            for stage, ms in zip(job.stages, shortest, strict=True)
-        ]
-        path_ms += job.downstream_ms(waves)
-    return np.array(task_ms, np.float64), np.array(path_ms, np.float64)

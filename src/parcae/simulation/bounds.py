@@ -37,15 +37,17 @@ def shortest_task_ms(stage: StageSpec) -> int:
 def alone_ms(job: JobSpec, num_executors: int) -> float:
     """A lower bound on the job's duration when it runs alone on all executors, in ms.
 
-    It is the larger of the critical path (each stage with ceil(tasks / executors) waves) and
-    work / executors, both computed with the shortest measured durations.
+    It is the larger of the critical path and work / executors, both computed with the shortest
+    measured durations.
     """
-    shortest = [shortest_task_ms(stage) for stage in job.stages]
-    waves = [
-        math.ceil(s.num_tasks / num_executors) * ms
-        for s, ms in zip(job.stages, shortest, strict=True)
-    ]
-    return max(max(job.downstream_ms(waves)), least_work_ms(job) / num_executors)
+    return max(max(least_paths_ms(job, num_executors)), least_work_ms(job) / num_executors)
+
+
+def least_paths_ms(job: JobSpec, num_executors: int) -> tuple[float, ...]:
+    """The least time from each stage's start to the job's end: ceil(tasks / executors) waves."""
+    return job.downstream_ms(
+        [math.ceil(s.num_tasks / num_executors) * shortest_task_ms(s) for s in job.stages]
+    )
 
 
 def least_work_ms(job: JobSpec) -> float:
