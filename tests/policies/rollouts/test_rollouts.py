@@ -15,7 +15,6 @@ from parcae.decima.graph.layout import DecimaSettings, decima_levels, initial_we
 from parcae.decima.graph.policy import DecimaPolicy, curves_for, magnitudes_of
 from parcae.decima.rollouts.playing import Clock
 from parcae.decima.rollouts.policy import (
-    RolloutModel,
     RolloutPolicy,
     RolloutRuns,
     Sampler,
@@ -59,13 +58,13 @@ class _Foretold:
     def __init__(
         self,
         base: Any,
-        model: RolloutModel,
+        runs: RolloutRuns,
         horizon_ms: int = _TO_THE_END_MS,
         num_samples: int = 1,
     ) -> None:
         self._base = base
         self._num_samples = num_samples
-        self._runs = RolloutRuns(model, 1)
+        self._runs = runs
         self._assumed = self._runs.to_come or self._runs.present
         self._assumed.horizon_ms[0] = horizon_ms
         #: (job time so far, job time to come) at every decision or plan.
@@ -106,7 +105,7 @@ def test_without_luck_a_rollout_foretells_the_run(name: str) -> None:
         sequence = _sequence(seed)
         workload = sequence.workload
         base: Any = _network(workload) if name == "network" else make_policy(name, _CORES)
-        foretold = _Foretold(base, RolloutModel(workload, _DECIMA))
+        foretold = _Foretold(base, RolloutRuns(workload, _DECIMA))
         simulator = Simulator(sequence, _DECIMA, seed)
         _play(simulator, foretold)
         assert len(foretold.said) > 10
@@ -127,7 +126,7 @@ def test_decimas_network_proposes_its_most_probable_stages_first() -> None:
     assert [one.stage for one in proposals] == ranked[:4]
     for one in proposals:
         assert objection(observation, one) is None
-    planner = RolloutPolicy("plan", policy, policy, RolloutModel(sequence.workload, _DECIMA))
+    planner = RolloutPolicy("plan", policy, policy, RolloutRuns(sequence.workload, _DECIMA))
     options = planner.options(observation)
     assert options[0] == decision
     assert {one.stage for one in proposals} <= {one.stage for one in options}
@@ -150,11 +149,11 @@ def test_a_rollout_in_decimas_world_knows_the_jobs_that_have_left(
         observation = simulator.observe()
         said = []
         for junk in (0, 3):
-            model = RolloutModel(workload, config, mean_gap_ms=gap_ms)
-            one = _Foretold(base, model, horizon_ms=60_000, num_samples=4)
+            runs = RolloutRuns(workload, config, mean_gap_ms=gap_ms)
+            one = _Foretold(base, runs, horizon_ms=60_000, num_samples=4)
             one._runs.fit(observation)
             # What earlier rollouts may have left in the tables.
-            state = one._runs._runs[0].state
+            state = one._runs._runs.state(0)
             state.jobs.completion_ms[:] = -1
             state.jobs.arrival_ms[:] = 1_000 * junk * np.arange(len(state.jobs))
             state.jobs.work_ms[:] = 10_000 * junk
@@ -181,7 +180,7 @@ def test_a_rollout_ends_at_its_horizon_with_an_estimate_of_the_rest(
     sequence = batch(*(job(str(n), (n, 1_000, ())) for n in (1, 3)))
     workload = sequence.workload
     config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
-    foretold = _Foretold(make_policy("fifo", 1), RolloutModel(workload, config), horizon_ms)
+    foretold = _Foretold(make_policy("fifo", 1), RolloutRuns(workload, config), horizon_ms)
     simulator = Simulator(sequence, config, 0)
     simulator.start()
     foretold.decide(simulator.observe())
@@ -197,7 +196,7 @@ def test_finished_tasks_show_how_wrong_a_jobs_estimates_are() -> None:
     base = make_policy("fifo", 2)
     errors = []
     for seed in range(5):
-        foretold = _Foretold(base, RolloutModel(workload, config), num_samples=64)
+        foretold = _Foretold(base, RolloutRuns(workload, config), num_samples=64)
         simulator = Simulator(sequence, config, seed)
         _play(simulator, foretold)
         estimated = float(simulator.state.stages.task_ms[0]) / 1_000

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from parcae.base.compiled.kernels import inlined, kernel, mix, unit
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.kernels.policies import begin_run
-from parcae.cluster.kernels.tables import correction, edges_of, finished_tasks, stages_of
+from parcae.cluster.kernels.tables import correction, finished_tasks
 from parcae.cluster.state import NO_PROFILE, NO_STAGE
 from parcae.simulation.future import NEVER_MS
 from parcae.simulation.kernels.event_loop import resume, step
@@ -173,90 +173,6 @@ class Assumptions(NamedTuple):
     sigma: Any
 
 
-class Trials(NamedTuple):
-    """What many rollouts try, and what came of it."""
-
-    # The first decision, int64[num_trials] each.
-    stage: Any
-    limit: Any
-    executor_class: Any
-    hold_ms: Any  # length of the idle slot
-    seed: Any  # uint64[num_trials]; rollouts of one seed draw the same random bits
-    # float64[num_trials], receives the time of all jobs in the system: until the horizon, and an
-    # estimate of what is left then.
-    job_ms: Any
-    status: Any  # int64[num_trials], receives the Status in which the rollout stopped
-
-
-class Rollouts(NamedTuple):
-    """Rollouts that start from one observation."""
-
-    observation: Any  # Observation
-    trials: Any  # Trials; written
-    assumed: Any  # Assumptions
-
-
-@inlined
-def _copy_job(view, state, job, shift):  # type: ignore[no-untyped-def]
-    """Copy a job with its stages, edges and sources; the sources of stages move by `shift`."""
-    num_classes = view.classes.shape[0]
-    state.jobs[job] = view.jobs[job]
-    for row in range((job + 1) * num_classes, (job + 2) * num_classes):
-        state.sources[row] = view.sources[row]
-    for stage in stages_of(view, job):
-        state.stages[stage] = view.stages[stage]
-        for edge in edges_of(view, stage):
-            state.children[edge] = view.children[edge]
-        source = (view.jobs.shape[0] + 1 + stage) * num_classes
-        for row in range(source, source + num_classes):
-            state.sources[row + shift] = view.sources[row]
-
-
-@kernel
-def _clear_sources(state, first, last):  # type: ignore[no-untyped-def]
-    for row in range(first, last):
-        state.sources.num_idle[row] = 0
-        state.sources.num_committed[row] = 0
-
-
-@kernel
-def _copy_cluster(view, state):  # type: ignore[no-untyped-def]
-    """Copy what an observation shows of the executors and the jobs in the system.
-
-    Of jobs that have left it, policies see the arrival and the work, and executors may still move
-    to a stage of theirs.
-    """
-    now = view.now
-    num_classes = view.classes.shape[0]
-    # Sources of stages lie behind those of all jobs, and the copy has room for more jobs.
-    shift = (state.jobs.shape[0] - view.jobs.shape[0]) * num_classes
-    first_source = (view.jobs.shape[0] + 1) * num_classes
-    state.now[0] = view.now[0]
-    state.now.num_commands[0] = 0
-    for job in range(now.num_jobs[0]):
-        state.jobs[job] = view.jobs[job]
-    for position in range(now.num_active[0]):
-        state.active[position] = view.active[position]
-        _copy_job(view, state, view.active[position], shift)
-    for executor in range(view.executors.shape[0]):
-        state.executors[executor] = view.executors[executor]
-        stage = view.executors.destination[executor]
-        if stage != NO_STAGE:
-            state.stages[stage] = view.stages[stage]
-    for row in range(now.num_holds[0]):
-        state.holds[row] = view.holds[row]
-    for row in range(num_classes):
-        state.classes[row] = view.classes[row]
-        state.source_count[row] = view.source_count[row]
-        state.sources[row] = view.sources[row]
-    for row in range(now.num_commitment_rows[0]):
-        state.commitments[row] = view.commitments[row]
-        if view.commitments.source[row] >= first_source:
-            state.commitments.source[row] += shift
-    if now.source[0] >= first_source:
-        state.now.source[0] += shift
-
-
 @inlined
 def _num_stages_of(tables, profile):  # type: ignore[no-untyped-def]
     """Number of stages of a recurring job."""
@@ -369,7 +285,6 @@ def _draw_profile(job_share, bits):  # type: ignore[no-untyped-def]
 def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped-def]
     """Draw the jobs that arrive until the horizon, as far as the tables have room."""
     first = state.now.num_jobs[0]
-    num_classes = state.classes.shape[0]
     future.events.next_arrival[0] = first
     future.arrival_ms[first:] = NEVER_MS
     if assumed.mean_gap_ms[0] <= 0.0:
@@ -387,45 +302,9 @@ def _redraw_arrivals(state, future, tables, assumed):  # type: ignore[no-untyped
         future.job_profile[row] = profile
         future.knowledge[row] = 1.0
         future.arrival_ms[row] = state.now.clock_ms[0] + 1 + np.int64(after_ms)
-        _clear_sources(state, (row + 1) * num_classes, (row + 2) * num_classes)
         num_stages = _num_stages_of(tables, profile)
-        source = (state.jobs.shape[0] + 1 + stage) * num_classes
-        _clear_sources(state, source, source + num_stages * num_classes)
         future.run_factor[stage : stage + num_stages] = 1.0
         stage += num_stages
-
-
-@kernel
-def _begin(simulation, rollouts, row):  # type: ignore[no-untyped-def]
-    """Copy the observed cluster into a run, draw everything unknown, and carry out the rollout's
-    decision. Returns the Status after it.
-    """
-    state, future, tables = simulation
-    events = future.events
-    trials = rollouts.trials
-    _copy_cluster(rollouts.observation, state)
-    clear(future, state.now.clock_ms[0])
-    events.seed[0] = trials.seed[row]
-    events.end_ms[0] = state.now.clock_ms[0] + rollouts.assumed.horizon_ms[0]
-    events.num_moves[0] = 0
-    events.num_tasks[0] = 0
-    events.stall_count[0] = -1
-    events.next_fault_ms[0] = NEVER_MS
-    state.now.job_ms[0] = 0
-    _redraw_stages(state, future, tables, rollouts.assumed)
-    _redraw_running(state, future, tables)
-    _redraw_arrivals(state, future, tables, rollouts.assumed)
-    # Finds the next event besides those of executors. The round that is due stays due.
-    resume(state, future, tables)
-    return step(
-        state,
-        future,
-        tables,
-        trials.stage[row],
-        trials.limit[row],
-        trials.executor_class[row],
-        trials.hold_ms[row],
-    )
 
 
 @inlined
@@ -454,12 +333,28 @@ def _left_job_ms(state, future):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def roll_out(simulation, rollouts, policy, first, last):  # type: ignore[no-untyped-def]
-    """Play rollouts, one after another, each after the decision that it tries."""
-    state = simulation.state
-    trials = rollouts.trials
-    for row in range(first, last):
-        status = _begin(simulation, rollouts, row)
-        begin_run(state, policy)
-        trials.status[row] = go_on(simulation, status, policy)
-        trials.job_ms[row] = state.now.job_ms[0] + _left_job_ms(state, simulation.future)
+def roll_out(simulation, assumed, seed, decision, policy):  # type: ignore[no-untyped-def]
+    """Play a rollout after a decision, from a state that is a copy of the observed one. Returns the
+    Status in which it stopped, and the time of all jobs in the system: until the horizon, and an
+    estimate of what is left then. Rollouts of one seed draw the same random bits.
+    """
+    state, future, tables = simulation
+    events = future.events
+    clear(future, state.now.clock_ms[0])
+    events.seed[0] = seed
+    events.end_ms[0] = state.now.clock_ms[0] + assumed.horizon_ms[0]
+    events.num_moves[0] = 0
+    events.num_tasks[0] = 0
+    events.stall_count[0] = -1
+    events.next_fault_ms[0] = NEVER_MS
+    state.now.job_ms[0] = 0
+    _redraw_stages(state, future, tables, assumed)
+    _redraw_running(state, future, tables)
+    _redraw_arrivals(state, future, tables, assumed)
+    # Finds the next event besides those of executors. The round that is due stays due.
+    resume(state, future, tables)
+    stage, limit, executor_class, hold_ms = decision
+    status = step(state, future, tables, stage, limit, executor_class, hold_ms)
+    begin_run(state, policy)
+    status = go_on(simulation, status, policy)
+    return status, state.now.job_ms[0] + _left_job_ms(state, future)

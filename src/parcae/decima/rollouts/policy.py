@@ -5,7 +5,6 @@ Source: Bertsekas and Castanon, "Rollout algorithms for stochastic scheduling pr
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -15,12 +14,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.base.errors import PolicyError
 from parcae.base.texts import ms_from_text
 from parcae.cluster.kernels.tables import may_idle
 from parcae.cluster.observation import Decision, Observation, objection
-from parcae.cluster.state import ANY_CLASS, NO_STAGE
+from parcae.cluster.state import ANY_CLASS, NO_STAGE, ClusterState
 from parcae.decima.checkpoints import deciding_policy
 from parcae.decima.corrector.policy import CorrectorPolicy
 from parcae.decima.graph.policy import DecimaPolicy
@@ -29,8 +29,6 @@ from parcae.decima.rollouts.playing import (
     Assumptions,
     Clock,
     Costs,
-    Rollouts,
-    Trials,
     choose,
     roll_out,
 )
@@ -61,8 +59,6 @@ _MOST_ARRIVALS = 64
 _HORIZON = 6.0
 #: The same without jobs to come: long enough that it usually ends with the last job.
 _LONG_HORIZON = 60.0
-#: Rollouts that a thread plays at once, unless the decision has a time.
-_SLICE = 8
 #: The cost of a rollout that did not end.
 _NO_END = 1e30
 _SEED = 0x726F6C6C
@@ -71,23 +67,38 @@ _SEED = 0x726F6C6C
 Player = RulePolicy | HeuristicPolicy | DecimaPolicy
 
 
-@dataclass(frozen=True)
-class RolloutModel:
-    """What rollouts know of the cluster besides its present state."""
+class RolloutRuns:
+    """Runs for rollouts, one for each thread, and what they know besides the present state."""
 
-    workload: Workload
-    config: SimulationConfig
-    mean_gap_ms: float = 0.0
+    def __init__(
+        self,
+        workload: Workload,
+        config: SimulationConfig,
+        mean_gap_ms: float = 0.0,
+        num_threads: int = 1,
+    ) -> None:
+        self.workload = workload
+        self.config = config
+        self.mean_gap_ms = mean_gap_ms
+        self._num_threads = num_threads
+        self._room: tuple[int, ...] = ()
+        self._runs: SimulatorRows | None = None
+        #: The tables of all states, as int64[runs, size].
+        self._blocks: list[npt.NDArray[np.int64]] = []
+        #: What rollouts assume that play the jobs in the system, and no others.
+        self.present = self._assumptions(_LONG_HORIZON, mean_gap_ms=0.0)
+        #: What rollouts assume in which jobs arrive; None: no job will arrive.
+        self.to_come: Assumptions | None = None
+        if mean_gap_ms > 0:
+            self.to_come = self._assumptions(_HORIZON, mean_gap_ms)
 
-    def assumptions(self, horizon: float, mean_gap_ms: float) -> Assumptions:
+    def _assumptions(self, horizon: float, mean_gap_ms: float) -> Assumptions:
         """What a kind of rollouts assumes."""
         jobs = self.workload.jobs
         weights = self.workload.weights
         executors = self.config.total_executors
         # The mean time that a job needs on the whole cluster.
-        alone_ms = np.average(
-            [max(job.critical_path_ms, job.work_ms / executors) for job in jobs], weights=weights
-        )
+        alone_ms = np.average([job.ideal_ms(executors, False) for job in jobs], weights=weights)
         error = self.config.estimate_error
         return Assumptions(
             np.array([max(1, round(horizon * float(alone_ms)))]),
@@ -96,69 +107,88 @@ class RolloutModel:
             self.workload.runs.sigma if error == "log" else np.full(len(jobs), float(error)),
         )
 
-
-class RolloutRuns:
-    """Runs for rollouts, one for each thread."""
-
-    def __init__(self, model: RolloutModel, num_threads: int) -> None:
-        self._model = model
-        self._num_threads = num_threads
-        self._room: tuple[int, ...] = ()
-        self._runs: list[Simulation] = []
-        #: What rollouts assume that play the jobs in the system, and no others.
-        self.present = model.assumptions(_LONG_HORIZON, mean_gap_ms=0.0)
-        #: What rollouts assume in which jobs arrive; None: no job will arrive.
-        self.to_come: Assumptions | None = None
-        if model.mean_gap_ms > 0:
-            self.to_come = model.assumptions(_HORIZON, model.mean_gap_ms)
-
     def __getstate__(self) -> dict[str, Any]:
         """The runs without their tables, which every process makes itself."""
-        return {**self.__dict__, "_runs": [], "_room": ()}
+        return {**self.__dict__, "_runs": None, "_blocks": []}
 
     def fit(self, observation: Observation) -> None:
-        """Make room for the observed cluster, and for jobs that will arrive."""
+        """Make room for the observed cluster, and for jobs that will arrive, and copy the cluster.
+
+        The last row is the copy, and the others are played.
+        """
         shape = (len(observation.jobs), len(observation.stages), len(observation.children))
-        if self._runs and all(a <= b for a, b in zip(shape, self._room, strict=True)):
-            return
-        # What happens to executors is as unknown as what happens to jobs.
-        config = self._model.config.model_copy(update={"faults": None, "elastic": None})
-        workload = self._model.workload
-        more = room_for(workload, _MOST_ARRIVALS if self.to_come is not None else 0)
-        many = SimulatorRows(
-            self._num_threads,
-            workload,
-            config,
-            num_jobs=shape[0] + more["num_jobs"],
-            num_stages=shape[1] + more["num_stages"],
-            num_edges=shape[2] + more["num_edges"],
-            num_tasks=0,
-        )
-        many.futures.events.moving_delay_ms[:] = config.moving_delay_ms
-        many.futures.events.warmup_delay_ms[:] = config.warmup_delay_ms
-        self._room = shape
-        self._runs = [
-            Simulation(many.state(row), many.future(row), many.tables) for row in range(len(many))
-        ]
+        if self._runs is None or any(a > b for a, b in zip(shape, self._room, strict=True)):
+            # What happens to executors is as unknown as what happens to jobs.
+            config = self.config.model_copy(update={"faults": None, "elastic": None})
+            more = room_for(self.workload, _MOST_ARRIVALS if self.to_come else 0)
+            self._runs = many = SimulatorRows(
+                self._num_threads + 1,
+                self.workload,
+                config,
+                num_jobs=shape[0] + more["num_jobs"],
+                num_stages=shape[1] + more["num_stages"],
+                num_edges=shape[2] + more["num_edges"],
+                num_tasks=0,
+            )
+            many.futures.events.moving_delay_ms[:] = config.moving_delay_ms
+            many.futures.events.warmup_delay_ms[:] = config.warmup_delay_ms
+            self._room = shape
+            self._blocks = [
+                np.asarray(table).view(np.int64).reshape(len(many), -1)
+                for table in many.states
+                if table.size
+            ]
+        for block in self._blocks:
+            block[-1] = 0
+        _copy_cluster(observation, self._runs.state(self._num_threads))
 
-    def play(self, play: Callable[[Simulation, int, int], None], total: int, clock: Clock) -> bool:
-        """Play trials on all threads. Returns False if the deadline passed meanwhile."""
+    def play(
+        self, roll: Callable[[int, Simulation, Any], None], player: Player, total: int, clock: Clock
+    ) -> bool:
+        """Play rollouts of the copy on all threads: call roll(number, run, the player's tables).
 
-        def play_part(run: Simulation, first: int, last: int) -> bool:
-            # A rollout of a cluster with many jobs can take as long as a decision may.
-            count = _SLICE if clock.ms is None else 1
-            for begin in range(first, last, count):
+        Returns False if the deadline passed meanwhile.
+        """
+        many = self._runs
+        assert many is not None, "the runs fit no observation yet"
+
+        def play_part(row: int, first: int, last: int) -> bool:
+            run = Simulation(many.state(row), many.future(row), many.tables)
+            tables = player.tables_for(*size_of(run.state))
+            for number in range(first, last):
+                # A rollout of a cluster with many jobs can take as long as a decision may.
                 if clock.is_late:
                     return False
-                play(run, begin, min(begin + count, last))
+                for block in self._blocks:
+                    block[row] = block[-1]
+                roll(number, run, tables)
             return True
 
-        bounds = np.linspace(0, total, len(self._runs) + 1).astype(int).tolist()
-        parts = list(itertools.pairwise(bounds))
-        if len(parts) == 1:
-            return play_part(self._runs[0], 0, total)
-        with ThreadPoolExecutor(len(parts)) as pool:
-            return all(list(pool.map(play_part, self._runs, *zip(*parts, strict=True))))
+        if self._num_threads == 1:
+            return play_part(0, 0, total)
+        bounds = np.linspace(0, total, self._num_threads + 1).astype(int)
+        parts = (range(self._num_threads), bounds[:-1].tolist(), bounds[1:].tolist())
+        with ThreadPoolExecutor(self._num_threads) as pool:
+            return all(list(pool.map(play_part, *parts)))
+
+
+def _copy_cluster(observation: Observation, state: ClusterState) -> None:
+    """Copy what an observation shows to an empty state, which may have room for more."""
+    now = observation.now
+    for name in observation._fields:
+        table = getattr(observation, name)
+        if name != "sources":
+            getattr(state, name)[: len(table)] = table
+    state.now.num_commands[0] = 0
+    # Sources of stages lie behind those of all jobs.
+    num_classes = len(observation.classes)
+    first, here = (num_classes * (len(tables.jobs) + 1) for tables in (observation, state))
+    of_jobs = num_classes * (int(now.num_jobs[0]) + 1)
+    of_stages = num_classes * int(now.num_stages[0])
+    state.sources[:of_jobs] = observation.sources[:of_jobs]
+    state.sources[here : here + of_stages] = observation.sources[first : first + of_stages]
+    for source in (state.commitments.source, state.now.source):
+        source[source >= first] += here - first
 
 
 class Sampler:
@@ -174,8 +204,7 @@ class Sampler:
     ) -> None:
         runs.fit(observation)
         self._runs = runs
-        self._observation = observation
-        self._options = np.array(options, np.int64)
+        self._options = options
         self._player = player
         self._clock = clock
         # The same observation gets the same random bits.
@@ -186,21 +215,17 @@ class Sampler:
         """Play samples of options. Returns the time of all jobs in ms, float64[options, samples];
         None if the deadline passed meanwhile.
         """
-        decisions = np.repeat(self._options[rows].T, count, axis=1)
         seeds = self._rng.integers(0, 1 << 63, count).astype(np.uint64)
-        total = len(rows) * count
-        trials = Trials._make(
-            [*decisions, np.tile(seeds, len(rows)), np.zeros(total), np.zeros(total, np.int64)]
-        )
-        rollouts = Rollouts(self._observation, trials, assumed)
+        costs = np.full((len(rows), count), _NO_END)
 
-        def play(run: Simulation, first: int, last: int) -> None:
-            roll_out(run, rollouts, self._player.tables_for(*size_of(run.state)), first, last)
+        def roll(number: int, run: Simulation, tables: Any) -> None:
+            row, sample = divmod(number, count)
+            decision = tuple(map(int, self._options[rows[row]]))
+            status, job_ms = roll_out(run, assumed, seeds[sample], decision, tables)
+            if status in (Status.COMPLETE, Status.ENDED):
+                costs[row, sample] = job_ms
 
-        if not self._runs.play(play, total, self._clock):
-            return None
-        has_ended = (trials.status == Status.COMPLETE) | (trials.status == Status.ENDED)
-        return np.where(has_ended, trials.job_ms, _NO_END).reshape(len(rows), count)
+        return costs if self._runs.play(roll, self._player, costs.size, self._clock) else None
 
 
 @dataclass
@@ -215,12 +240,8 @@ class RolloutPolicy:
     name: str
     base: Any
     player: Player
-    model: RolloutModel
+    runs: RolloutRuns
     budget_ms: float | None = None
-    num_threads: int = 1
-
-    def __post_init__(self) -> None:
-        self._runs = RolloutRuns(self.model, self.num_threads)
 
     def decide(self, observation: Observation) -> Decision:
         """Return the decision for one scheduling event."""
@@ -228,7 +249,7 @@ class RolloutPolicy:
         options = self.options(observation)
         if len(options) == 1:
             return options[0]
-        runs = self._runs
+        runs = self.runs
         sampler = Sampler(runs, observation, options, self.player, clock)
         with_arrivals = None if runs.to_come is None else partial(sampler, runs.to_come)
         return options[choose(partial(sampler, runs.present), len(options), clock, with_arrivals)]
@@ -350,10 +371,10 @@ def rollout_policy(name: PolicyName, setting: PolicySetting) -> RolloutPolicy:
     """
     parts = split_plan(name)
     workload, config = setting.workload, setting.config
-    model = RolloutModel(workload, config, mean_gap_ms(workload, config, setting.arrivals))
+    gap_ms = mean_gap_ms(workload, config, setting.arrivals)
     base = _base(name.name, parts.base, setting)
-    player = _player(base, setting)
-    return RolloutPolicy(name.name, base, player, model, parts.budget_ms, parts.num_threads)
+    runs = RolloutRuns(workload, config, gap_ms, parts.num_threads)
+    return RolloutPolicy(name.name, base, _player(base, setting), runs, parts.budget_ms)
 
 
 def base_in_words(name: PolicyName, setting: PolicySetting) -> str:
