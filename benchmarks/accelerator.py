@@ -21,6 +21,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -32,20 +33,14 @@ from parcae.decima.graph.layout import DecimaSettings, FeatureSet
 from parcae.decima.learning.benchmark import benchmark_training
 from parcae.decima.learning.gradients import check_device
 from parcae.decima.learning.simulators import RolloutWorker, Setup
-from parcae.decima.learning.updates import clipped_loss
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
-from parcae.policies.networks.training import Judged, Surrogate
+from parcae.policies.networks.training import Surrogate
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.archive import load_workload
 
 _CLIP = 0.2
 _ENTROPY = 0.01
-
-
-def loss_of(judged: Judged, old: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """PPO's loss of judged decisions, as the training has it but for the critic's part."""
-    return clipped_loss(judged.log_prob, old, advantage, _CLIP) - _ENTROPY * judged.entropy.mean()
 
 
 def median_seconds(compute: Callable[[], Any], repeats: int, device: torch.device) -> float:
@@ -87,8 +82,7 @@ def gradients(
 
     def by_kernels() -> np.ndarray:
         network.zero_grad(set_to_none=True)
-        judged = network.judge(batch, surrogate)
-        loss_of(judged, torch.from_numpy(old), torch.from_numpy(advantage)).backward()
+        network.judge(batch, surrogate)[0].backward()
         assert network.flat.grad is not None
         return network.flat.grad.numpy()
 
@@ -97,11 +91,10 @@ def gradients(
     def by_pytorch(place: torch.device, dtype: torch.dtype) -> Callable[[], np.ndarray]:
         plain = PlainDecima(weights, family.decima, family.levels).to(place, dtype)
         there = (graphs.double() if dtype is torch.float64 else graphs).to(place)
-        tensors = [torch.from_numpy(array).to(place, dtype) for array in (old, advantage)]
 
         def compute() -> np.ndarray:
             plain.zero_grad(set_to_none=True)
-            loss_of(plain(there), *tensors).backward()
+            plain.judge(there, surrogate)[0].backward()
             parts = [plain.array(name).grad for name in plain.names]
             return torch.cat([part.flatten() for part in parts if part is not None]).cpu().numpy()
 
@@ -150,7 +143,7 @@ def main() -> None:
         for place in ("cpu", options.device):
             row = benchmark_training(scenario, network, "fast", options.iterations, settings, place)
             chosen = {"features": features.value} if network == "decima" else {}
-            _print({**chosen, **row.to_json()})
+            _print({**chosen, **asdict(row)})
 
 
 def _print(row: dict[str, Any]) -> None:

@@ -282,10 +282,6 @@ def test_a_step_after_the_end_asks_for_a_reset() -> None:
             {"world": "cores", "parallelism_model": "decima-cluster"},
             "setting parallelism_model: it exists in the world of executors only",
         ),
-        (
-            {"world": "cores", "idle_lengths": 2},
-            "idle_lengths: the world of cores has no idle slots",
-        ),
         ({"end_ms": 10**30}, "setting end_ms = 1.*: Input should be less"),
         ({"reward_scale": np.inf}, "setting reward_scale = inf: Input should be a finite number"),
     ],

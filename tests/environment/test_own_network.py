@@ -14,12 +14,12 @@ from torch import Tensor, nn
 import parcae
 from parcae.base.errors import ConfigError, FormatError, ParcaeError, PolicyError
 from parcae.cluster.observation import Decision, Observation
-from parcae.decima.learning.updates import Surrogate
 from parcae.environments.cluster import ClusterEpisodes
 from parcae.environments.layout import ObservedJobFeature, StageFeature
 from parcae.environments.own_network import Chooser, NetworkInput, NetworkPolicy, network_input
 from parcae.environments.settings import read_cluster
 from parcae.policies.checkpoint import BEST_FILE, read_checkpoint, write_checkpoint
+from parcae.policies.networks.training import Surrogate
 from parcae.service.serve import demonstrate, simulated_client
 from parcae.workloads.workload import SELECTION_SEED_START, Workload
 from tests.cli.running import run
@@ -143,7 +143,7 @@ def test_choices_have_the_probabilities_with_which_they_were_drawn() -> None:
     for network in (OfQueries(), OfStages()):
         chooser = Chooser(network, "mine", ConfigError)
         drawn, actions = chooser.choose(seen, torch.Generator().manual_seed(1))
-        judged = chooser.judge(drawn, Surrogate(np.ones(64, np.float32)))
+        _, judged = chooser.judge(drawn, Surrogate(np.ones(64, np.float32)))
         assert judged.log_prob.tolist() == pytest.approx(drawn.log_prob.tolist(), abs=1e-6)
         assert seen.stage_mask[torch.arange(64), torch.from_numpy(actions[:, 0])].all()
         assert len({tuple(action) for action in actions.tolist()}) > 1

@@ -19,8 +19,7 @@ from parcae.decima.graph.layout import (
     shapes,
 )
 from parcae.decima.graph.policy import DecimaPolicy
-from parcae.decima.learning.recipes import Recipe, recipe_config
-from parcae.decima.learning.simulators import RolloutWorker, Setup, Threads
+from parcae.decima.learning.simulators import RolloutWorker, Setup, Simulators
 from parcae.decima.queries import Teacher, best_fitting
 from parcae.decima.rule import Rule, start_parameters
 from parcae.decima.solo_curves import solo_curves
@@ -184,28 +183,11 @@ def test_load_grows_over_the_first_half_of_a_training() -> None:
     arrivals = {}
     for gap in (1.0, 2.5):
         setup = Setup(_STREAM, family, TrainConfig(num_groups=1, group_size=2, capacity=16))
-        player = Threads(setup)
+        player = Simulators(setup)
         RolloutWorker(setup, seed=0, player=player).collect(network, gap=gap)
-        arrivals[gap] = player.simulators.many.futures.arrival_ms[0].copy()
+        arrivals[gap] = player.many.futures.arrival_ms[0].copy()
     assert np.abs(arrivals[2.5] - 2.5 * arrivals[1.0]).max() <= 0.5
     assert arrivals[1.0][-1] > 0
-
-
-def test_imitation_collects_less_at_a_time_where_executors_differ() -> None:
-    alike = Scenario(_WORKLOAD, SimulationConfig(num_executors=12), "load:0.3", 40)
-    several = replace(alike, config=_CONFIG)
-    plain, with_classes = (
-        recipe_config(Recipe.IMITATION, scenario, "decima") for scenario in (alike, several)
-    )
-    assert (
-        plain.num_groups * plain.group_size,
-        with_classes.num_groups * with_classes.group_size,
-    ) == (32, 12)
-    assert (plain.imitation, with_classes.imitation) == (0.5, 0.7)
-    assert plain.window_s is not None
-    assert with_classes.window_s is not None
-    assert with_classes.window_s < 0.9 * plain.window_s
-    assert recipe_config(Recipe.FAST, several, "corrector").num_groups == 8
 
 
 def test_an_idle_slot_that_outlasts_a_window_goes_on_in_the_next() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parcae.decima.learning.gradients import gradient_learner
+from parcae.decima.learning.gradients import GradientLearner
 from parcae.learning import loop
 from parcae.learning.config import Algorithm
 from parcae.learning.loop import IterationSeeds, Learner
@@ -28,7 +28,7 @@ def _by_gradients(network: str, **settings: object) -> Learner:
     scenario = replace(_REQUEST.scenarios[0], arrivals="load:0.8")
     config = _SMALL.model_copy(update={"window_s": 20.0, "num_selection": 2, **settings})
     request = replace(_REQUEST, network=network, scenarios=[scenario], config=config)
-    return gradient_learner(request)
+    return GradientLearner(request)
 
 
 _LEARNERS: dict[str, Callable[[], Learner]] = {

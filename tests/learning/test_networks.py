@@ -7,14 +7,15 @@ import torch
 from parcae.base.errors import FormatError
 from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.corrector.kernels import NUM_WEIGHTS
-from parcae.decima.graph import passes
+from parcae.decima.graph import network
 from parcae.decima.graph.family import DecimaFamily, GraphDecisions
 from parcae.decima.graph.layout import DecimaSettings, shapes
-from parcae.decima.graph.passes import GROUP
-from parcae.decima.learning.family import Family
+from parcae.decima.graph.network import GROUP
+from parcae.decima.learning.recipes import Family
 from parcae.decima.rule import RulePolicy, start_parameters
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
+from parcae.policies.networks.training import Surrogate
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
@@ -157,11 +158,13 @@ def test_groups_of_successive_decisions_stay_together_when_decisions_are_shuffle
 def test_decisions_are_judged_alike_in_groups_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     family, data = _recorded(DecimaSettings.model_validate({"features": "jobs"}))
     weights = family.initial_weights(np.random.default_rng(3))
-    batch = data.decisions(np.arange(100), torch.device("cpu"))
-    wide = family.network(weights)(batch)
+    chosen = np.arange(100), torch.device("cpu")
+    surrogate = Surrogate(np.ones(100, np.float32))
+    wide = family.network(weights).judge(data.decisions(*chosen), surrogate)[1]
     # There is room for the largest decision only.
-    monkeypatch.setattr(passes, "_GROUP_ROWS", 1)
-    monkeypatch.setattr(passes, "_GROUP_LISTED", 1)
-    narrow = family.network(weights)(batch)
+    monkeypatch.setattr(network, "_GROUP_ROWS", 1)
+    monkeypatch.setattr(network, "_GROUP_LISTED", 1)
+    small = GraphDecisions(data.table, data.edges, 20, (family.decima, len(family.levels)))
+    narrow = family.network(weights).judge(small.decisions(*chosen), surrogate)[1]
     assert torch.allclose(wide.log_prob, narrow.log_prob, atol=1e-6)
     assert torch.allclose(wide.entropy, narrow.entropy, atol=1e-6)

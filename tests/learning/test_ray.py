@@ -13,7 +13,7 @@ import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.decima.corrector.family import CorrectorFamily
-from parcae.decima.learning.gradients import gradient_learner
+from parcae.decima.learning.gradients import GradientLearner
 from parcae.decima.learning.ray_workers import RayCluster
 from parcae.decima.learning.recipes import TrainRequest
 from parcae.decima.learning.simulators import Setup
@@ -66,7 +66,7 @@ def _weights(request: TrainRequest, folder: Path, until: int = _ITERATIONS) -> W
             os.kill(os.getpid(), signal.SIGINT)
 
     plan = TrainingPlan(1e6, _ITERATIONS, folder=folder, is_resumed=folder.exists())
-    result = train(gradient_learner(request), plan, interrupt)
+    result = train(GradientLearner(request), plan, interrupt)
     assert result.iterations == until
     return read_checkpoint(folder / STATE_FILE).weights
 

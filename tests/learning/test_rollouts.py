@@ -10,7 +10,7 @@ import pytest
 from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.graph.family import DecimaFamily
 from parcae.decima.graph.layout import DecimaSettings
-from parcae.decima.learning.family import Family, Rollout
+from parcae.decima.learning.recipes import Family
 from parcae.decima.learning.simulators import (
     PlayedRollouts,
     RolloutShare,
@@ -18,6 +18,7 @@ from parcae.decima.learning.simulators import (
     Setup,
     Simulators,
 )
+from parcae.decima.learning.updates import Rollout
 from parcae.decima.queries import Teacher
 from parcae.decima.rule import start_parameters
 from parcae.learning.config import TrainConfig
@@ -59,7 +60,7 @@ class _Elsewhere:
 
     def _play(self, share: RolloutShare, network: Any, teacher: Teacher | None) -> PlayedRollouts:
         share = pickle.loads(pickle.dumps(share))
-        played = Simulators(self._setup, len(share)).play(share, 0, network, teacher)
+        (played,) = Simulators(self._setup, len(share)).play([share], network, teacher)
         return PlayedRollouts(
             [Rollout(trimmed(r.record), r.is_complete) for r in played.rollouts], played.end
         )

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from parcae.base.errors import ConfigError, FormatError
 from parcae.decima.checkpoints import rule_checkpoint
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet, Limits
-from parcae.decima.learning.gradients import gradient_learner
+from parcae.decima.learning.gradients import GradientLearner
 from parcae.decima.learning.recipes import (
     Recipe,
     TrainRequest,
@@ -42,6 +42,7 @@ from parcae.simulation.objectives import Objective
 from parcae.workloads.demands import with_work
 from parcae.workloads.workload import Workload
 from tests.conftest import job, made_up
+from tests.learning.test_class_and_idle_heads import _STREAM as _WITH_CLASSES
 
 _WORKLOAD = made_up(10, 6.0)
 _CONFIG = SimulationConfig(num_executors=6)
@@ -68,7 +69,7 @@ def _train(
     request: TrainRequest, iterations: int, progress: Progress | None = None, **plan: Any
 ) -> TrainResult:
     """Train for a number of iterations; `plan` has further fields of the plan."""
-    return train(gradient_learner(request), TrainingPlan(1e6, iterations, **plan), progress)
+    return train(GradientLearner(request), TrainingPlan(1e6, iterations, **plan), progress)
 
 
 _REQUEST = TrainRequest([_SCENARIO], _SMALL, parameters=_longest_first())
@@ -85,12 +86,25 @@ def test_training_mends_a_bad_rule_in_seconds() -> None:
     assert result.best < 0.97 * untrained.best
 
 
-@pytest.mark.parametrize("network", ["corrector", "decima"])
+#: It imitates in the first half, and then explores, in windows.
+_BOTH_HEADS = TrainRequest(
+    [_WITH_CLASSES],
+    _SMALL.model_copy(update={"imitation": 0.5, "window_s": 60.0, "early_gap": 2.0}),
+    "decima",
+    start_parameters(),
+    DecimaSettings(executor_classes=True, idle_lengths=4, critical_path=True, average_width=True),
+)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [_REQUEST, replace(_REQUEST, network="decima"), _BOTH_HEADS],
+    ids=["corrector", "decima", "both heads"],
+)
 def test_a_training_that_was_killed_resumes_to_the_very_same_weights(
-    network: str, tmp_path: Path
+    request_: TrainRequest, tmp_path: Path
 ) -> None:
-    request = replace(_REQUEST, network=network)
-    whole = _train(request, 6, folder=tmp_path / "whole")
+    whole = _train(request_, 6, folder=tmp_path / "whole")
     stopped: list[int] = []
 
     def kill(iteration: object) -> None:
@@ -99,8 +113,8 @@ def test_a_training_that_was_killed_resumes_to_the_very_same_weights(
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        _train(request, 6, kill, folder=tmp_path / "killed")
-    resumed = _train(request, 6, folder=tmp_path / "killed", is_resumed=True)
+        _train(request_, 6, kill, folder=tmp_path / "killed")
+    resumed = _train(request_, 6, folder=tmp_path / "killed", is_resumed=True)
     assert resumed.iterations == whole.iterations == 6
     assert resumed.counts == whole.counts
     states = [read_checkpoint(tmp_path / name / STATE_FILE) for name in ("whole", "killed")]
@@ -127,8 +141,8 @@ def test_one_network_serves_several_settings_in_turn(tmp_path: Path) -> None:
     card = whole.checkpoint.card
     assert [one["executors"] for one in (card, *card["also"])] == [6, 120, 6]
     # What is measured is the mean of the ratios to fair sharing in each setting.
-    learner = gradient_learner(request)
-    alone = [gradient_learner(replace(request, scenarios=[one])) for one in request.scenarios]
+    learner = GradientLearner(request)
+    alone = [GradientLearner(replace(request, scenarios=[one])) for one in request.scenarios]
     assert learner.begin()[0][0] > 0
     start = learner.weights()
     ratios = []
@@ -152,7 +166,7 @@ def test_the_scale_of_the_critic_is_that_of_costs_alone(
 ) -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, arrivals, num_jobs, Objective.MISSED_DEADLINES)
     config = _SMALL.model_copy(update={"window_s": window_s})
-    learner = gradient_learner(TrainRequest([scenario], config, "decima", seed=seed))
+    learner = GradientLearner(TrainRequest([scenario], config, "decima", seed=seed))
     learner.iterate(IterationSeeds(seed, 0), 0.0)
     mean, spread = learner.state()["settings"][0]["value"]
     if is_known:
@@ -167,7 +181,7 @@ def test_one_output_for_each_limit_needs_clusters_of_one_size() -> None:
     settings = DecimaSettings(limits="outputs")
     request = TrainRequest([_SCENARIO, other], _SMALL, "decima", decima=settings)
     with pytest.raises(ConfigError, match="use limits=input"):
-        gradient_learner(request)
+        GradientLearner(request)
 
 
 def test_a_stream_is_walked_through_in_windows_with_a_critic() -> None:
@@ -204,8 +218,8 @@ def test_windows_and_horizons_are_longer_than_jobs_take() -> None:
 def test_jobs_that_an_end_cuts_off_count_up_to_it_and_those_that_never_arrive_do_not() -> None:
     config = SimulationConfig(num_executors=6, end_ms=100_000)
     scenario = Scenario(_WORKLOAD, config, "load:0.3", 100)
-    setting = gradient_learner(replace(_REQUEST, scenarios=[scenario]))._setting
-    average_s = setting.fair_cost / 1000
+    setting = GradientLearner(replace(_REQUEST, scenarios=[scenario]))._setting
+    average_s = setting.measured.cost / 1000
     # All of these runs have about as many jobs.
     assert setting.fair_jct_s == pytest.approx(average_s, rel=0.2)
     assert average_s < setting.tail_ms / 1000 < 100
@@ -328,7 +342,7 @@ def test_a_training_does_not_start_from_weights_that_mean_something_else(tmp_pat
     code = DecimaSettings(features=FeatureSet.CODE)
     request = TrainRequest([_SCENARIO], _SMALL, "decima", decima=code)
     path = tmp_path / "code.safetensors"
-    trained = Checkpoint("decima", 1, gradient_learner(request).weights(), code.model_dump())
+    trained = Checkpoint("decima", 1, GradientLearner(request).weights(), code.model_dump())
     write_checkpoint(trained, path)
     # The features of the paper are as many, but others.
     with pytest.raises(FormatError, match="add --decima features=code"):
@@ -349,15 +363,15 @@ def test_a_training_does_not_start_from_weights_that_mean_something_else(tmp_pat
 
 
 def test_weights_to_start_from_are_complete_and_of_any_precision() -> None:
-    weights = gradient_learner(_REQUEST).network.export()
+    weights = GradientLearner(_REQUEST).network.export()
     with pytest.raises(FormatError, match="'prior' should have shape"):
-        gradient_learner(replace(_REQUEST, weights={**weights, "prior": weights["prior"][:1]}))
+        GradientLearner(replace(_REQUEST, weights={**weights, "prior": weights["prior"][:1]}))
     del weights["value1.weight"]
     with pytest.raises(FormatError, match=r"'value1\.weight' should have shape"):
-        gradient_learner(replace(_REQUEST, weights=weights))
+        GradientLearner(replace(_REQUEST, weights=weights))
     doubles = {
         name: array.astype(np.float64)
-        for name, array in gradient_learner(_REQUEST).network.export().items()
+        for name, array in GradientLearner(_REQUEST).network.export().items()
     }
     assert _train(replace(_REQUEST, weights=doubles), 1).ending == "done"
 
@@ -395,7 +409,7 @@ _NOTHING = Workload("nothing", (job("a", (1, 0, ())),))
 )
 def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        gradient_learner(replace(_REQUEST, **changes))
+        GradientLearner(replace(_REQUEST, **changes))
 
 
 def test_decima_imitates_a_rule_before_it_learns_by_itself() -> None:
@@ -417,7 +431,7 @@ def test_decima_imitates_a_rule_before_it_learns_by_itself() -> None:
     assert losses[-1] < 0.85 * losses[0]
     assert taught.best < fresh.best
     with pytest.raises(ConfigError, match="needs a tuned rule"):
-        gradient_learner(replace(request, parameters=None))
+        GradientLearner(replace(request, parameters=None))
     with pytest.raises(ConfigError, match="needs no imitation"):
         _train(replace(request, network="corrector"), 1)
 
@@ -433,7 +447,7 @@ _needs_gpu = pytest.mark.skipif(
 def test_an_iteration_changes_the_weights_as_on_the_cpu(network: str) -> None:
     moved = {}
     for device in ("cpu", "cuda"):
-        learner = gradient_learner(replace(_ON_GPU, network=network, device=device))
+        learner = GradientLearner(replace(_ON_GPU, network=network, device=device))
         before = learner.network.export()
         learner.learn(learner.collect(), 1.0)
         after = learner.network.export()
@@ -448,12 +462,12 @@ def test_an_iteration_changes_the_weights_as_on_the_cpu(network: str) -> None:
 def test_a_training_goes_on_with_another_device(network: str, tmp_path: Path) -> None:
     folder = tmp_path / "a"
     request = replace(_ON_GPU, network=network)
-    first = train(gradient_learner(request), TrainingPlan(1e6, 2, folder=folder))
+    first = train(GradientLearner(request), TrainingPlan(1e6, 2, folder=folder))
     assert first.iterations == 2
     plan = TrainingPlan(1e6, 4, folder=folder, is_resumed=True)
     for device, iterations in (("cpu", 3), ("cuda", 4)):
         more = replace(plan, max_iterations=iterations)
-        result = train(gradient_learner(replace(request, device=device)), more)
+        result = train(GradientLearner(replace(request, device=device)), more)
         assert result.iterations == iterations
     assert np.isfinite(result.best)
     for array in read_checkpoint(folder / BEST_FILE).weights.values():
@@ -468,7 +482,7 @@ _ON_CORES = SimulationConfig(world=WorldName.CORES, num_executors=6)
 def test_an_iteration_of_training_runs_on_cores(network: str, arrivals: str) -> None:
     scenario = Scenario(_WORKLOAD, _ON_CORES, arrivals, 5)
     request = TrainRequest([scenario], _SMALL, network, start_parameters())
-    result = train(gradient_learner(request), TrainingPlan(1e6, max_iterations=1))
+    result = train(GradientLearner(request), TrainingPlan(1e6, max_iterations=1))
     assert result.ending == "done"
     assert result.counts["decisions"] > 0
     assert 0.1 < result.best < 10  # a network that has learned nothing
@@ -480,7 +494,7 @@ def test_a_rule_that_plans_orders_is_neither_corrected_nor_imitated(network: str
     imitating = _SMALL.model_copy(update={"imitation": 0.3 if network == "decima" else 0.0})
     orders = start_rule("tuned", scenario)
     with pytest.raises(ConfigError, match="plans orders"):
-        gradient_learner(TrainRequest([scenario], imitating, network, orders))
+        GradientLearner(TrainRequest([scenario], imitating, network, orders))
     with pytest.raises(FormatError, match=r"--rule tuned: .*--recipe fast"):
         start_deciding_rule("tuned", scenario)
     assert start_deciding_rule("tuned:batch", scenario).shape == start_parameters().shape
@@ -490,4 +504,4 @@ def test_idle_slots_are_refused_before_the_training() -> None:
     scenario = Scenario(_WORKLOAD, _ON_CORES, "batch", 5)
     request = TrainRequest([scenario], _SMALL, "decima", decima=DecimaSettings(idle_lengths=4))
     with pytest.raises(ConfigError, match="the world of cores has no idle slots"):
-        gradient_learner(request)
+        GradientLearner(request)

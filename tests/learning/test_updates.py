@@ -9,15 +9,12 @@ import pytest
 import torch
 
 from parcae.base.errors import DivergedError
-from parcae.decima.corrector.family import CorrectorFamily
-from parcae.decima.corrector.network import CorrectorModule
-from parcae.decima.learning.family import Rollout
+from parcae.decima.corrector.family import CorrectorFamily, CorrectorModule
 from parcae.decima.learning.updates import (
     Rate,
-    Step,
+    Rollout,
     Trainee,
     aligned_baseline,
-    clipped_loss,
     costs_to_go,
     normalized,
     reinforce_advantages,
@@ -26,12 +23,14 @@ from parcae.decima.learning.updates import (
 from parcae.decima.rule import start_parameters
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
+from parcae.policies.networks.training import Judged, Surrogate
 from parcae.simulation.config import SimulationConfig
 from tests.conftest import made_up
 from tests.learning.collected import collected
 
 _WORKLOAD = made_up(10, 6.0)
 _SCENARIO = Scenario(_WORKLOAD, SimulationConfig(num_executors=8), "batch", 5)
+_CONFIG = TrainConfig(epochs=3, minibatch=64)
 _CPU = torch.device("cpu")
 
 
@@ -44,14 +43,13 @@ def _trainee(network: CorrectorModule) -> Trainee:
     return Trainee(network, optimizer, np.random.default_rng(0), _CPU)
 
 
-def test_the_clipped_loss_counts_a_doubled_probability_up_to_the_clip() -> None:
-    one = torch.ones(1)
-    assert clipped_loss(
-        torch.log(torch.tensor([0.4])), torch.log(torch.tensor([0.2])), one, 0.2
-    ).item() == pytest.approx(-1.2)
-    assert clipped_loss(
-        torch.log(torch.tensor([0.4])), torch.log(torch.tensor([0.2])), -one, 0.2
-    ).item() == pytest.approx(2.0)
+@pytest.mark.parametrize(("weight", "loss"), [(1.0, -1.2), (-1.0, 2.0)])
+def test_the_clipped_loss_counts_a_doubled_probability_up_to_the_clip(
+    weight: float, loss: float
+) -> None:
+    judged = Judged(torch.log(torch.tensor([0.4])), torch.zeros(1), torch.zeros(1))
+    given = Surrogate(*np.array([[weight], [np.log(0.2)]], np.float32), clip=0.2)
+    assert given.loss(judged).item() == pytest.approx(loss)
 
 
 def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:
@@ -60,8 +58,7 @@ def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:
     data = collected(_SCENARIO, family, weights, seed=1)
     network = CorrectorModule(weights)
     advantage = np.where(np.arange(len(data)) % 2 == 0, 1.0, -1.0)
-    step = Step(epochs=3, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)
-    update(_trainee(network), data, advantage, None, step)
+    update(_trainee(network), data, advantage, None, _CONFIG, 0.0)
     with torch.no_grad():
         now = network(data.decisions(np.arange(len(data)), _CPU)).log_prob.numpy()
     change = now - data.log_prob
@@ -75,9 +72,8 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_as_they_were() -> None:
     network = CorrectorModule(weights)
     before = copy.deepcopy(network.state_dict())
     advantage = np.full(len(data), np.nan)
-    step = Step(epochs=1, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)
     with pytest.raises(DivergedError, match="not finite"):
-        update(_trainee(network), data, advantage, None, step)
+        update(_trainee(network), data, advantage, None, _CONFIG, 0.0)
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
 
 

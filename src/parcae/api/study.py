@@ -32,7 +32,7 @@ from parcae.learning.formulas import FoundFormula
 from parcae.learning.loop import TrainingPlan, TrainResult, train
 from parcae.learning.scenario import Scenario, check_search_seed, start_rule
 from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
-from parcae.learning.worlds import AfterTuning, LearningWorld, world_named, world_of
+from parcae.learning.worlds import LearningWorld, world_named, world_of
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.learned import require_durations
 from parcae.policies.policy_file import export_policy, write_policy
@@ -47,7 +47,7 @@ from parcae.simulation.objectives import (
 )
 from parcae.workloads.describe import ARRIVALS_IN_LOGS
 from parcae.workloads.import_report import counted
-from parcae.workloads.workload import SELECTION_SEED_START, Workload, process_like, without_breaks
+from parcae.workloads.workload import Workload, process_like, without_breaks
 
 #: Further baselines in the world of cores where jobs have deadlines.
 BY_DEADLINE = ("edf", "edf:late-last")
@@ -258,7 +258,7 @@ class LearnRequest:
         require_durations(self.scenario.workload)
         check_named(self.folder / _POLICY)
         world_of(self.scenario).check(self.scenario.objective, self.device)
-        self.scenario.batch([SELECTION_SEED_START])
+        self.scenario.selection(1)
 
 
 @dataclass(frozen=True)
@@ -373,11 +373,11 @@ def _learn(request: LearnRequest, say: Progress, command: str) -> LearnResult:
     is_from_shipped = request.start == "shipped"
     tuning, rule = tuned(request, _TUNING_SHARE, say)
     budget_s = request.budget_s * (1 - _TUNING_SHARE)
-    setting = AfterTuning(
+    learner = world.learner(
         scenario, tuning.parameters, budget_s, request.seed, is_from_shipped, request.device
     )
     training = train(
-        world.learner(setting),
+        learner,
         TrainingPlan(budget_s),
         lambda done: say(
             tuning.seconds + done.seconds,
@@ -447,7 +447,7 @@ def _against_shipped(
 def _better(scenario: Scenario, tuning: Tuning, training: TrainResult) -> Checkpoint:
     """The network if it is better than the rule on the selection runs, otherwise the rule."""
     rule = tuned_checkpoint(tuning.parameters, scenario, scenario.card())
-    runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])
+    runs = scenario.selection(_NUM_SELECTION)
     policies = [bind(c, "learned", scenario.setting) for c in (training.checkpoint, rule)]
-    network_cost, rule_cost = (float(runs.cost(policy.play_many).mean()) for policy in policies)
+    network_cost, rule_cost = (runs.mean(policy.play_many) for policy in policies)
     return training.checkpoint if network_cost < rule_cost else rule

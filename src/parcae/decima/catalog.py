@@ -15,19 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from parcae.base.errors import PolicyError
-from parcae.base.extensions import import_function
 from parcae.decima.heuristics.decisions import HeuristicKind
 from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import shipped_policy, variant_name
 from parcae.policies.names import PolicyName, parse_name
 from parcae.policies.parameter_search import Knobs, Values
-from parcae.policies.registry import (
-    PolicyEntry,
-    PolicySetting,
-    check_tuned,
-    refuse_argument,
-    unknown,
-)
+from parcae.policies.registry import PolicyEntry, PolicySetting, make, refuse_argument
 from parcae.simulation.config import SimulationConfig
 
 #: More executors than any run grants; the kernels can double it.
@@ -280,17 +273,7 @@ def make_policy(text: str, num_executors: int) -> HeuristicPolicy:
 
     Example: `make_policy("weighted-fair:-1", num_executors=50)`.
     """
-    name = parse_name(text)
-    for entry in HEURISTICS:
-        if entry.matches(name):
-            check_tuned(name, entry)
-            config = SimulationConfig(num_executors=num_executors)
-            # Heuristics look at the cluster only.
-            setting = PolicySetting(None, config)  # type: ignore[arg-type]
-            policy: HeuristicPolicy = import_function(entry.make)(name, setting)
-            return policy
-    if any(entry.matches(name) for entry in POLICIES) or name.is_checkpoint:
-        raise PolicyError(
-            f"policy {text!r} needs a workload: use it in `parcae compare` or `parcae simulate`"
-        )
-    raise unknown(name, "executors")
+    # Heuristics look at the cluster only.
+    setting = PolicySetting(None, SimulationConfig(num_executors=num_executors))  # type: ignore[arg-type]
+    policy: HeuristicPolicy = make(parse_name(text), setting)
+    return policy

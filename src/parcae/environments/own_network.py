@@ -36,7 +36,6 @@ from parcae.base.extensions import is_reference, load
 from parcae.base.texts import MS_PER_S
 from parcae.cluster.observation import Decision, Observation
 from parcae.decima.learning.updates import (
-    Step,
     Trainee,
     costs_to_go,
     gains,
@@ -230,9 +229,8 @@ class Chooser(nn.Module):
         actions = torch.stack([stage, level], 1).numpy()
         return DrawnChoices(given, choice, level, log_prob), actions
 
-    def judge(self, drawn: DrawnChoices, surrogate: Surrogate) -> Judged:
-        """The log probabilities of recorded choices under the present weights."""
-        del surrogate
+    def judge(self, drawn: DrawnChoices, surrogate: Surrogate) -> tuple[Tensor, Judged]:
+        """The loss of recorded choices, and their log probabilities under the present weights."""
         log_probs, limits = self._scores(drawn.given)
         log_prob = _taken(log_probs, drawn.choice)
         entropy = entropy_terms(log_probs).sum(1)
@@ -240,7 +238,8 @@ class Chooser(nn.Module):
             of_limits = self._of_limits(limits, drawn.given, drawn.choice)
             log_prob = log_prob + _taken(of_limits, drawn.level)
             entropy = entropy + entropy_terms(of_limits).sum(1)
-        return Judged(log_prob, entropy, torch.zeros_like(log_prob))
+        judged = Judged(log_prob, entropy, torch.zeros_like(log_prob))
+        return surrogate.loss(judged), judged
 
 
 def _words(value: Any) -> str:
@@ -362,16 +361,18 @@ def bind(checkpoint: Checkpoint, name: str, setting: PolicySetting) -> NetworkPo
 class _Rollouts:
     """Decisions of rollouts that are played side by side, some of which are kept to learn from."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, count: int, most: int) -> None:
         self._most = most
         self._stride = 1
-        self._kept: list[tuple[int, DrawnChoices]] = []
-        self._num_kept = 0
-        # Of every decision of every rollout.
-        self._owners: list[Int64Array] = []
-        self._times_s: list[npt.NDArray[np.float64]] = []
-        self._costs: list[npt.NDArray[np.float64]] = []
-        self.count = 0
+        self._num_steps = 0
+        #: Kept decisions, each with its rollout and its number in this.
+        self._kept: list[tuple[list[tuple[int, int]], DrawnChoices]] = []
+        self._times_s = [list[float]() for _ in range(count)]
+        self._costs = [list[float]() for _ in range(count)]
+
+    def __len__(self) -> int:
+        """The number of decisions."""
+        return sum(map(len, self._costs))
 
     def add(
         self,
@@ -381,40 +382,30 @@ class _Rollouts:
         drawn: DrawnChoices,
     ) -> None:
         """Add one decision of each of the given rollouts."""
-        if len(self._owners) % self._stride == 0:
-            self._kept.append((self.count, drawn))
-            self._num_kept += len(rows)
-        if self._num_kept > self._most:
+        if self._num_steps % self._stride == 0:
+            self._kept.append(([(row, len(self._costs[row])) for row in rows.tolist()], drawn))
+        self._num_steps += 1
+        if sum(len(places) for places, _ in self._kept) > self._most:
             # Every second one is enough from now on; a run's length is not known before.
             self._stride *= 2
             self._kept = self._kept[::2]
-            self._num_kept = sum(len(one) for _, one in self._kept)
-        self._owners.append(rows)
-        self._times_s.append(clock_ms / MS_PER_S)
-        self._costs.append(costs)
-        self.count += len(rows)
+        decisions = zip(rows, clock_ms / MS_PER_S, costs, strict=True)
+        for row, time_s, cost in decisions:
+            self._times_s[row].append(time_s)
+            self._costs[row].append(cost)
 
     def learned_from(
         self, ends_s: npt.NDArray[np.float64], costs: npt.NDArray[np.float64], group_size: int
     ) -> tuple[DrawnChoices, npt.NDArray[np.float64]]:
         """The kept decisions and their advantages, from each rollout's end and its cost."""
-        owners = np.concatenate(self._owners)
-        order = np.argsort(owners, kind="stable")
-        pieces = np.searchsorted(owners[order], np.arange(1, len(ends_s)))
-        times, accrued = (
-            [np.append(*pair) for pair in zip(np.split(all_[order], pieces), last, strict=True)]
-            for all_, last in (
-                (np.concatenate(self._times_s), ends_s),
-                (np.concatenate(self._costs), costs),
-            )
-        )
+        times = [np.append(*run) for run in zip(self._times_s, ends_s, strict=True)]
+        accrued = [np.append(*run) for run in zip(self._costs, costs, strict=True)]
         to_go = [costs_to_go(*run) for run in zip(times, accrued, strict=True)]
-        advantages = np.empty(len(owners))
-        groups = [slice(at, at + group_size) for at in range(0, len(ends_s), group_size)]
+        groups = [slice(at, at + group_size) for at in range(0, len(times), group_size)]
         gained = [one for group in groups for one in gains(times[group], to_go[group])]
-        advantages[order] = normalized(np.concatenate(gained))
-        kept = np.concatenate([np.arange(at, at + len(one)) for at, one in self._kept])
-        return _joined([one for _, one in self._kept]), advantages[kept]
+        first = np.cumsum([0, *map(len, gained)])
+        kept = [first[row] + at for places, _ in self._kept for row, at in places]
+        return _joined([one for _, one in self._kept]), normalized(np.concatenate(gained))[kept]
 
 
 class NetworkLearner:
@@ -473,8 +464,7 @@ class NetworkLearner:
         self._optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         first = SELECTION_SEED_START
         self._selection = range(first, first + config.num_selection)
-        fair = scenario.batch(self._selection).cost(scenario.fair_policy().play_many)
-        self._cost_of_fair = float(fair.mean())
+        self._cost_of_fair = scenario.selection(config.num_selection).against_fair().cost
 
     def _try(self) -> None:
         """Make the network again, as policies do, and ask it about a decision, before long work."""
@@ -516,29 +506,25 @@ class NetworkLearner:
         config = self.config
         rng = seeds.rng
         starts = np.repeat(seeds.sequences(config.num_groups), config.group_size)
-        rollouts = _Rollouts(config.capacity * len(starts))
+        rollouts = _Rollouts(len(starts), config.capacity * len(starts))
         generator = torch.Generator().manual_seed(int(rng.integers(1 << 62)))
         costs = self._play(starts.tolist(), rollouts, generator)
         before = self.decisions
-        self.decisions += rollouts.count
-        if not rollouts.count:
+        self.decisions += len(rollouts)
+        if not len(rollouts):
             raise ConfigError("no decision has a choice here: train with more jobs")
         clock_ms = self._episodes.simulators.states.now.clock_ms[:, 0]
         data, advantages = rollouts.learned_from(clock_ms / MS_PER_S, costs, config.group_size)
         rate = config.learning_rate
         fade = set_rate(self._optimizer, rate, config.final_share, max(0.0, 1.0 - done))
         entropy = config.entropy * fade
-        step = Step(config.epochs, config.minibatch, config.clip, entropy, 0.0, config.max_norm)
         trainee = Trainee(self._chooser.train(), self._optimizer, rng, torch.device("cpu"))
         if config.algorithm is Algorithm.REINFORCE:
             report = reinforce(trainee, data, advantages, entropy, config.minibatch)
         else:
-            report = update(trainee, data, advantages, None, step)
+            report = update(trainee, data, advantages, None, config, entropy)
         return {
-            "loss/policy": report.loss,
-            "policy/entropy": report.entropy,
-            "policy/kl": report.kl,
-            "policy/clipped": report.clipped,
+            **report.scalars,
             "run/cost_s": float(costs.mean()),
             "run/decisions": self.decisions - before,
         }

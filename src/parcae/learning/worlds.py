@@ -66,27 +66,6 @@ class LearnerEntry:
 
 
 @dataclass(frozen=True)
-class AfterTuning:
-    """A network to train after its rule has been tuned, by `parcae learn`.
-
-    Args:
-        scenario: what to train for.
-        rule: parameters of the tuned rule.
-        budget_s: wall-clock seconds.
-        seed: seed of the training.
-        is_from_shipped: whether to start from the shipped network.
-        device: PyTorch's device.
-    """
-
-    scenario: Scenario
-    rule: Parameters
-    budget_s: float
-    seed: int
-    is_from_shipped: bool
-    device: str
-
-
-@dataclass(frozen=True)
 class LearningWorld:
     """A row of the table of worlds.
 
@@ -99,7 +78,9 @@ class LearningWorld:
         checkpoint_of_rule: makes the checkpoint of a rule from (parameters, card).
         search: returns all parameters to start from, and the indices of those that are searched,
             from (start or None, scenarios).
-        learner: makes the learner of `network`.
+        learner: makes the learner of `network` after its rule has been tuned, from the scenario,
+            the rule's parameters, the seconds of the training, its seed, whether it starts from the
+            shipped network, and PyTorch's device.
         measured_by: what the learner's ratios refer to.
         check: checks an objective and a device before long work.
     """
@@ -113,7 +94,7 @@ class LearningWorld:
     search: Callable[
         [Parameters | None, Sequence[Scenario]], tuple[Parameters, npt.NDArray[np.int64]]
     ]
-    learner: Callable[[AfterTuning], Learner]
+    learner: Callable[[Scenario, Parameters, float, int, bool, str], Learner]
     measured_by: str = "fair"
     check: Callable[[Any, str], None] = lambda objective, device: None
 
@@ -138,10 +119,11 @@ def _evolution(request: LearnerRequest) -> EvolutionLearner:
     return EvolutionLearner(request.scenarios, rule, start=start, seed=request.seed)
 
 
-def _after_tuning(request: AfterTuning) -> EvolutionLearner:
-    scenario = request.scenario
-    start = start_order_network("parcae", scenario) if request.is_from_shipped else None
-    return EvolutionLearner(scenario, request.rule, start=start, seed=request.seed)
+def _after_tuning(
+    scenario: Scenario, rule: Parameters, budget_s: float, seed: int, is_shipped: bool, device: str
+) -> EvolutionLearner:
+    start = start_order_network("parcae", scenario) if is_shipped else None
+    return EvolutionLearner(scenario, rule, start=start, seed=seed)
 
 
 _CORES = LearningWorld(

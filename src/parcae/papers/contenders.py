@@ -13,7 +13,7 @@ from parcae.base.arrays import Float64Array
 from parcae.base.errors import ConfigError
 from parcae.decima.checkpoints import rule_checkpoint, variant_as_in_paper
 from parcae.decima.graph.layout import DecimaSettings, FeatureSet
-from parcae.decima.learning.gradients import gradient_learner
+from parcae.decima.learning.gradients import GradientLearner
 from parcae.decima.learning.recipes import Recipe, TrainRequest, parse_recipe, recipe_config
 from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.policies import describe
@@ -39,7 +39,7 @@ from parcae.rigid.policies.policy import PackingPolicy
 from parcae.rigid.sources import PackingSource, RigidLogSource
 from parcae.rigid.world import PackingBatch
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.workload import SELECTION_SEED_START, Workload
+from parcae.workloads.workload import Workload
 
 #: Minutes for all trainings of a study together, by default and with --full.
 QUICK_MINUTES = 1.0
@@ -491,7 +491,7 @@ def _train_network(
 ) -> Learned:
     request.say(f"training {key} for {share_s:.0f} s")
     prepared, words = network_training(request, training, share_s, made)
-    result = train(gradient_learner(prepared), TrainingPlan(share_s))
+    result = train(GradientLearner(prepared), TrainingPlan(share_s))
     objective = f"{training.scenarios[0].objective_name} {result.best:.3f} of fair"
     words = f"{words}; {objective} on the selection runs"
     before_s = made[training.over[0]].numbers["training_s"] if training.kind == "corrector" else 0.0
@@ -580,12 +580,11 @@ def _best_start(scenario: Scenario, rules: Sequence[Learned]) -> Any:
     Objectives that count jobs or measure the tail are noisy, so a search for a similar smooth
     objective may find a better start than one for the objective itself.
     """
-    runs = scenario.batch(range(SELECTION_SEED_START, SELECTION_SEED_START + _NUM_SELECTION))
+    runs = scenario.selection(_NUM_SELECTION)
 
     def cost(rule: Learned) -> float:
         assert rule.checkpoint is not None
-        policy = bind(rule.checkpoint, rule.name, scenario.setting)
-        return float(runs.cost(policy.play_many).mean())
+        return runs.mean(bind(rule.checkpoint, rule.name, scenario.setting).play_many)
 
     return min(rules, key=cost).rule
 

@@ -31,6 +31,8 @@ _LEARNING_RATE = 1e-2
 _FINAL_RATE = 1e-4
 #: The table shows the mean accuracy of this many last tests.
 _LAST = 3
+#: The network's limits to choose from, which nothing uses here.
+_NUM_LEVELS = 2
 #: Separate random streams for training and test DAGs.
 _TRAIN_STREAM = 1
 _TEST_STREAM = 2
@@ -118,11 +120,10 @@ class PathNetwork(torch.nn.Module):
     def __init__(self, has_two_transforms: bool, seed: int) -> None:
         super().__init__()
         settings = DecimaSettings(has_two_transforms=has_two_transforms)
-        levels = np.array([1, 2])
         torch.manual_seed(seed)
-        weights = initial_weights(np.random.default_rng(seed), settings, len(levels))
+        weights = initial_weights(np.random.default_rng(seed), settings, _NUM_LEVELS)
         self.has_two_transforms = has_two_transforms
-        self.decima = DecimaNetwork(weights, settings, levels)
+        self.decima = DecimaNetwork(weights, settings, _NUM_LEVELS)
         self.readout = torch.nn.Linear(EMBEDDING, 1)
 
     def forward(self, batch: GraphBatch) -> torch.Tensor:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 
 from parcae.base.compiled.tables import allocate_tables
-from parcae.base.errors import ConfigError
 from parcae.decima.graph.kernels.recording import GraphRecord
 from parcae.decima.graph.kernels.training_data import Edges
 from parcae.decima.graph.layout import (
@@ -19,8 +18,7 @@ from parcae.decima.graph.layout import (
     decima_levels,
     initial_weights,
 )
-from parcae.decima.graph.network import DecimaNetwork
-from parcae.decima.graph.passes import GROUP, Batch, BufferRoom
+from parcae.decima.graph.network import GROUP, Batch, DecimaNetwork, TrainingTables
 from parcae.decima.graph.policy import (
     DecimaPolicy,
     allocate_workspace,
@@ -28,7 +26,7 @@ from parcae.decima.graph.policy import (
     curves_for,
     magnitudes_of,
 )
-from parcae.decima.learning.family import Rollout
+from parcae.decima.learning.updates import Rollout
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.layout import joined
@@ -66,24 +64,27 @@ class GraphDecisions:
         table: the decisions of several runs, joined.
         edges: the DAGs of the workload's jobs.
         num_stages: the most stages of a job.
+        network: the settings of the network, and the number of limits.
     """
 
-    def __init__(self, table: GraphRecord, edges: Edges, num_stages: int) -> None:
+    def __init__(
+        self, table: GraphRecord, edges: Edges, num_stages: int, network: tuple[DecimaSettings, int]
+    ) -> None:
         self.table = table
         self.log_prob: npt.NDArray[np.float32] = table.log_prob
         self.edges = edges
         before = np.concatenate([[0], np.cumsum(table.num_listed)])
         rows = before[table.first_job + table.num_jobs] - before[table.first_job]
         jobs = int(table.num_jobs.max(initial=0))
-        # Two sizes are rounded up, so that buffers seldom grow.
-        self._room = BufferRoom(
+        self._tables = TrainingTables(
+            *network,
             rows=int(rows.max(initial=0)),
             jobs=jobs,
             edges=jobs * int(np.diff(edges.first).max()),
             stages=num_stages,
             options=max(1, table.can_class.shape[1], table.can_idle.shape[1]),
-            states=1 << int(table.state.max(initial=0)).bit_length(),
-            recorded=1 << len(table.x).bit_length(),
+            states=1 + int(table.state.max(initial=0)),
+            recorded=max(1, len(table.x)),
         )
 
     def __len__(self) -> int:
@@ -92,12 +93,12 @@ class GraphDecisions:
     def decisions(self, index: Int64Array, device: torch.device) -> Batch:
         """The decisions with these indices; the kernels take them wherever the network is."""
         del device
-        return Batch(self.table, self.edges, index, self._room)
+        return Batch(self.table, self.edges, index, self._tables)
 
     def shuffled(self, rng: np.random.Generator) -> Int64Array:
         """All indices: groups of successive decisions in random order.
 
-        Successive decisions of a run have most states of jobs in common (see `passes`).
+        Successive decisions of a run have most states of jobs in common (see `network`).
         """
         num_groups = -(-len(self) // GROUP)
         index = rng.permutation(num_groups)[:, None] * GROUP + np.arange(GROUP)
@@ -106,7 +107,7 @@ class GraphDecisions:
 
 
 class DecimaFamily:
-    """The family (see `parcae.decima.learning.family.Family`) of Decima's networks for a scenario.
+    """Decima's networks for a scenario: all that a training needs to know about them.
 
     Raises:
         ConfigError: the networks choose idle slots, which the world of cores does not have.
@@ -114,7 +115,6 @@ class DecimaFamily:
 
     name = "decima"
     feature_version = FEATURE_VERSION
-    imitates = True
 
     def __init__(self, scenario: Scenario, settings: DecimaSettings) -> None:
         check_world(settings, scenario.config, self.name)
@@ -141,16 +141,7 @@ class DecimaFamily:
 
     def network(self, weights: Weights) -> DecimaNetwork:
         """The batched network with these weights."""
-        return DecimaNetwork(weights, self.decima, self.levels)
-
-    def fit(self, network: DecimaNetwork) -> None:
-        """Let a network judge decisions of this scenario."""
-        if self.decima.limits is Limits.OUTPUTS and len(network.limits) != len(self.levels):
-            raise ConfigError(
-                "limits=outputs has one output for each limit, so all settings need clusters of "
-                "one size; use limits=input"
-            )
-        network.limits = self.levels
+        return DecimaNetwork(weights, self.decima, len(self.levels))
 
     def policy(self, weights: Weights) -> DecimaPolicy:
         """The policy with these weights."""
@@ -195,4 +186,4 @@ class DecimaFamily:
         """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""
         table = joined([one.record for one in rollouts], [one.span(ends) for one in rollouts])
         most = max(len(job.stages) for job in self.scenario.workload.jobs)
-        return GraphDecisions(table, self.edges, most)
+        return GraphDecisions(table, self.edges, most, (self.decima, len(self.levels)))

@@ -15,14 +15,13 @@ import torch
 
 from parcae.base.errors import ConfigError, DivergedError, PolicyError
 from parcae.base.texts import MS_PER_S
-from parcae.decima.learning.family import Rollout
 from parcae.decima.learning.ray_workers import RayCluster
 from parcae.decima.learning.recipes import TrainRequest, make_family, teacher_of
 from parcae.decima.learning.simulators import RolloutWorker, Setup
 from parcae.decima.learning.updates import (
     CriticScale,
     Rate,
-    Step,
+    Rollout,
     Trainee,
     UpdateReport,
     imitate,
@@ -38,8 +37,7 @@ from parcae.learning.loop import IterationSeeds, Measured, compile_kernels
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.policies.learned import require_durations
-from parcae.policies.networks.training import optimizer_state, restore_optimizer
-from parcae.workloads.workload import SELECTION_SEED_START
+from parcae.policies.networks.training import optimizer_state, restore_optimizer, set_rate
 
 FloatArray = npt.NDArray[np.float64]
 Groups = list[list[Rollout]]
@@ -67,17 +65,13 @@ class _Setting:
         config = request.config
         # The settings share the selection runs.
         num_runs = max(_FEWEST_RUNS, config.num_selection // len(request.scenarios))
-        seeds = range(
-            SELECTION_SEED_START, SELECTION_SEED_START + min(config.num_selection, num_runs)
-        )
-        self.runs = scenario.batch(seeds)
-        self.fair_cost = self._cost(scenario.fair_policy())
-        now = self.runs.simulators.states.now
+        num_runs = min(config.num_selection, num_runs)
+        runs = scenario.selection(num_runs)
+        self.measured = runs.against_fair()
+        now = runs.simulators.states.now
         # job_ms is the integral of the number of jobs over time.
         self.fair_jobs = float(now.job_ms.sum() / max(1, now.clock_ms.sum()))
-        jct_ms = np.concatenate(
-            [self.runs.finished_jobs(row).jct_ms[0] for row in range(len(seeds))]
-        )
+        jct_ms = np.concatenate([runs.finished_jobs(row).jct_ms[0] for row in range(num_runs)])
         self.fair_jct_s = float(jct_ms.mean()) / MS_PER_S
         # Where the tail of completion times begins, for the objective p95-jct.
         self.tail_ms = float(np.percentile(jct_ms, 80))
@@ -93,14 +87,6 @@ class _Setting:
         # The mean cost per second, for REINFORCE.
         self.rate = Rate()
         self.critic_scale = CriticScale()
-
-    def _cost(self, policy: Any) -> float:
-        """The mean objective of the selection runs, with most probable decisions."""
-        return float(self.runs.cost(policy.play_many).mean())
-
-    def ratio(self, policy: Any) -> float:
-        """Objective / that of fair sharing."""
-        return self.scenario.ratio(self._cost(policy), self.fair_cost)
 
     def state(self) -> dict[str, Any]:
         """What a resumed training needs, as plain JSON."""
@@ -148,15 +134,26 @@ class GradientLearner:
         request: which network to train, what for, and how.
 
     Raises:
-        ConfigError: the network is unknown, a rule is missing, or the device does not exist.
+        ConfigError: the network is unknown, a rule is missing, the device does not exist, or the
+            settings or a workload do not go with the training.
     """
 
     measured = "ratio_to_fair"
     iterations_name = "iterations"
 
     def __init__(self, request: TrainRequest) -> None:
-        check_device(request.device)
         self.config = config = request.config
+        check_device(request.device)
+        if config.early_gap > 1 and all(one.arrivals == "batch" for one in request.scenarios):
+            raise ConfigError(
+                f"early_gap={config.early_gap:g} stretches the gaps between arrivals, and here all "
+                "jobs arrive at once: leave it out, or choose other --arrivals"
+            )
+        for scenario in request.scenarios:
+            require_durations(scenario.workload)
+        # A second thread makes small minibatches a third faster on an idle machine, and ten times
+        # slower on a busy one.
+        torch.set_num_threads(1)
         first, *others = request.scenarios
         self._setting = _Setting(request, first, 0, None)
         usual_jct_s = self._setting.fair_jct_s
@@ -175,9 +172,6 @@ class GradientLearner:
         torch.manual_seed(seed)
         network: Any = family.network(request.weights or family.initial_weights(self._rng))
         self.network: Any = network.to(self.device)
-        # All settings must fit; the first one goes last, so that the network is ready for it.
-        for setting in reversed(self._settings):
-            setting.family.fit(self.network)
         # The networks have many small arrays: one call for all is three times as fast.
         self.optimizer = torch.optim.Adam(
             self.network.parameters(), lr=config.learning_rate, foreach=True
@@ -185,11 +179,6 @@ class GradientLearner:
         self.iteration = 0
         self.decisions = 0
         self._mean_weights: Weights = self.network.export()
-
-    def _turn(self, iteration: int) -> None:
-        """Let the setting whose turn it is be the present one."""
-        self._setting = self._settings[iteration % len(self._settings)]
-        self._setting.family.fit(self.network)
 
     def settings(self) -> dict[str, Any]:
         """The network's shape and choice of features."""
@@ -225,23 +214,19 @@ class GradientLearner:
         """Compile all kernels, and measure the weights at the start."""
         # After the imitation, other kernels learn.
         compile_kernels(self, (0.0, 1.0) if self.config.imitation > 0 else (0.0,))
-        return self._measured()
+        return self.measure()
 
     def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Collect rollouts and update the network with them."""
         self.iteration = seeds.iteration
-        self._turn(seeds.iteration)
+        self._setting = self._settings[seeds.iteration % len(self._settings)]
         # Imitation comes first, and ends when its share of the training is over.
         self._is_imitating = done < self.config.imitation
         before = self.decisions
         report, mean_jobs = self.learn(self.collect(done), max(0.0, 1.0 - done))
         self._average()
         return {
-            "loss/policy": report.loss,
-            "loss/value": report.value_loss,
-            "policy/entropy": report.entropy,
-            "policy/kl": report.kl,
-            "policy/clipped": report.clipped,
+            **report.scalars,
             "run/jobs_in_system": mean_jobs,
             "run/decisions": self.decisions - before,
             "training/learning_rate": self.optimizer.param_groups[0]["lr"],
@@ -249,15 +234,12 @@ class GradientLearner:
 
     def measure(self) -> Sequence[Measured]:
         """Measure the present weights and, if there is one, their running mean."""
-        with _diverging():
-            return self._measured()
-
-    def _measured(self) -> Sequence[Measured]:
         candidates = [self.network.export()]
         if self.config.averaging > 0:
             candidates.append(dict(self._mean_weights))
         fixed = self.family.fixed_weights
-        measured = [(self._ratio(weights), {**weights, **fixed}) for weights in candidates]
+        with _diverging():
+            measured = [(self._ratio(weights), {**weights, **fixed}) for weights in candidates]
         # Simulators are not saved: the state is exact only where all sequences begin anew.
         for setting in self._settings:
             setting.worker.restart()
@@ -265,7 +247,9 @@ class GradientLearner:
 
     def _ratio(self, weights: Weights) -> float:
         """Mean over the settings of the ratio to fair sharing."""
-        ratios = [one.ratio(one.family.policy(weights)) for one in self._settings]
+        ratios = [
+            one.measured.ratio(one.family.policy(weights).play_many) for one in self._settings
+        ]
         return float(np.mean(ratios))
 
     def weights(self) -> Weights:
@@ -358,23 +342,14 @@ class GradientLearner:
         self.iteration += 1
         # With PPO, learning rate and entropy bonus fall together.
         is_ppo = not self._is_imitating and config.algorithm is Algorithm.PPO
-        fade = config.final_share + (1 - config.final_share) * left if is_ppo else 1.0
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = config.learning_rate * fade
+        share = config.final_share if is_ppo else 1.0
+        fade = set_rate(self.optimizer, config.learning_rate, share, left)
         trainee = Trainee(self.network, self.optimizer, self._rng, self.device)
-        step = Step(
-            config.epochs,
-            config.minibatch,
-            config.clip,
-            config.entropy * fade,
-            config.value_weight,
-            config.max_norm,
-        )
         if self._is_imitating:
-            report = imitate(trainee, data, step)
+            report = imitate(trainee, data, config)
         elif is_ppo:
             advantage, target = self._advantages(groups, rollouts)
-            report = update(trainee, data, advantage, target, step)
+            report = update(trainee, data, advantage, target, config, config.entropy * fade)
         else:
             # Algorithm 1: differential costs, input-dependent baseline, entropy bonus.
             advantage = reinforce_advantages(groups, config, setting.rate)
@@ -429,19 +404,3 @@ def check_device(device: str) -> None:
             f"--device {device}: PyTorch finds no such CUDA device on this machine; use --device "
             "cpu"
         )
-
-
-def gradient_learner(request: TrainRequest) -> GradientLearner:
-    """The learner that the request asks for."""
-    config = request.config
-    if config.early_gap > 1 and all(one.arrivals == "batch" for one in request.scenarios):
-        raise ConfigError(
-            f"early_gap={config.early_gap:g} stretches the gaps between arrivals, and here all "
-            "jobs arrive at once: leave it out, or choose other --arrivals"
-        )
-    for scenario in request.scenarios:
-        require_durations(scenario.workload)
-    # A second thread makes small minibatches a third faster on an idle machine, and ten times
-    # slower on a busy one.
-    torch.set_num_threads(1)
-    return GradientLearner(request)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from parcae.base.errors import ConfigError
-from parcae.decima.learning.family import Rollout
 from parcae.decima.learning.simulators import PlayedRollouts, RolloutShare, Setup, Simulators
+from parcae.decima.learning.updates import Rollout
 from parcae.decima.queries import Teacher
 from parcae.policies.networks.layout import trimmed
 
@@ -115,7 +115,7 @@ def _play(
         _simulators[key, len(share)] = (setup, Simulators(setup, len(share)))
     setup, simulators = _simulators[key, len(share)]
     network, teacher = _writable(inputs)
-    played = simulators.play(share, 0, network, teacher)
+    (played,) = simulators.play([share], network, teacher)
     rollouts = [Rollout(trimmed(one.record), one.is_complete) for one in played.rollouts]
     return PlayedRollouts(rollouts, played.end)
 

@@ -13,17 +13,17 @@ from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S
 from parcae.decima.corrector.family import CorrectorFamily
 from parcae.decima.graph.family import DecimaFamily
-from parcae.decima.graph.layout import DecimaSettings
-from parcae.decima.learning.family import Family
+from parcae.decima.graph.layout import DecimaSettings, Limits
 from parcae.decima.rule import NUM_PARAMETERS, Parameters, Rule
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
 from parcae.simulation.config import mean_gap_ms
-from parcae.simulation.metrics import arrived, jct_ms, utilization
-from parcae.workloads.workload import SELECTION_SEED_START
+from parcae.simulation.metrics import summarize
 
+#: A kind of network for a scenario: all that the training loop knows about it.
+Family = CorrectorFamily | DecimaFamily
 #: Share of the jobs of a run that are often enough in the system at once to learn from.
 _FAMILIAR_SHARE = 0.75
 
@@ -84,6 +84,12 @@ def _deciding(parameters: Parameters) -> Parameters:
 def _decima_of(request: TrainRequest) -> DecimaSettings:
     """The settings of Decima's network, with the most jobs that it sees (`DecimaSettings`)."""
     decima = request.decima
+    sizes = {scenario.config.total_executors for scenario in request.scenarios}
+    if decima.limits is Limits.OUTPUTS and len(sizes) > 1:
+        raise ConfigError(
+            "limits=outputs has one output for each limit, so all settings need clusters of one "
+            "size; use limits=input"
+        )
     if not decima.has_job_features or decima.most_jobs > 0:
         return decima
     most_jobs = max(scenario.num_jobs for scenario in request.scenarios)
@@ -94,6 +100,11 @@ def teacher_of(request: TrainRequest, scenario: Scenario) -> Rule | None:
     """The rule that the network imitates first in a scenario, if the config says so."""
     if request.config.imitation == 0:
         return None
+    if request.network != "decima":
+        raise ConfigError(
+            f"the network {request.network!r} starts as its rule and needs no imitation: set "
+            "imitation=0"
+        )
     if request.parameters is None:
         raise ConfigError("imitation needs a tuned rule: give one with --rule, or set imitation=0")
     curves = solo_curves(scenario.workload, scenario.config)
@@ -180,12 +191,15 @@ class FairRuns:
 
 def fair_runs(scenario: Scenario) -> FairRuns:
     """Play a few runs of the scenario under fair sharing."""
-    runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_MEASURED)])
+    runs = scenario.selection(_NUM_MEASURED)
     runs.cost(scenario.fair_policy().play_many)
-    traces = [runs.simulators.trace(row, "fair") for row in range(_NUM_MEASURED)]
+    found = [
+        summarize(runs.simulators.trace(row, "fair"), sequence)
+        for row, sequence in enumerate(runs.sequences)
+    ]
     return FairRuns(
-        float(np.mean([utilization(trace) for trace in traces])),
-        float(np.mean([jct_ms(trace)[arrived(trace)].mean() for trace in traces])) / MS_PER_S,
+        float(np.mean([run.utilization for run in found])),
+        float(np.mean([run.average_jct_ms for run in found])) / MS_PER_S,
     )
 
 

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from parcae.base.errors import ConfigError
 from parcae.base.texts import MS_PER_S
-from parcae.decima.learning.exploring import demonstrate_many, explore_many
-from parcae.decima.learning.family import Family, Rollout
+from parcae.decima.learning.exploring import explore_many
+from parcae.decima.learning.recipes import Family
+from parcae.decima.learning.updates import Rollout
 from parcae.decima.queries import Recordings, Teacher
 from parcae.learning.config import TrainConfig
 from parcae.learning.scenario import Scenario
@@ -57,9 +58,7 @@ def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
     objective = accruing(scenario.objective)
     executors = scenario.config.total_executors
     # A lower bound on the time that a job alone needs on the whole cluster.
-    ideal = np.array(
-        [max(job.critical_path_ms, job.work_ms / executors) for job in scenario.workload.jobs]
-    )
+    ideal = np.array([job.ideal_ms(executors, False) for job in scenario.workload.jobs])
     threshold = tail_ms if objective is Objective.P95_JCT else DEADLINE_SLOWDOWN
     kind = CostKind[objective.entry.cost]
     return Costing(np.array([kind], np.int64), np.array([threshold]), ideal)
@@ -118,9 +117,16 @@ class Player(Protocol):
 
 
 class Simulators:
-    """Tables of some simulators, and how they play a share."""
+    """Plays shares on the threads of this process; see `Player`.
 
-    def __init__(self, setup: Setup, count: int) -> None:
+    Without a `count` there is a simulator for each rollout of a collection.
+    """
+
+    #: Few groups keep more threads busy if each is played in two parts.
+    shares_per_group = 2
+
+    def __init__(self, setup: Setup, count: int | None = None) -> None:
+        count = count or setup.config.num_groups * setup.config.group_size
         self._setup = setup
         scenario = setup.scenario
         workload = scenario.workload
@@ -132,29 +138,33 @@ class Simulators:
         self._draw_seeds = np.zeros(count, np.uint64)
 
     def play(
+        self, shares: Sequence[RolloutShare], network: Any, teacher: Teacher | None
+    ) -> list[PlayedRollouts]:
+        """See `Player.play`. Rollouts are views, valid until the next call."""
+        firsts = np.cumsum([0, *map(len, shares)]).tolist()
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            calls = [
+                pool.submit(self._play, share, first, network, teacher)
+                for share, first in zip(shares, firsts, strict=False)
+            ]
+            return [call.result() for call in calls]
+
+    def _play(
         self, share: RolloutShare, first: int, network: Any, teacher: Teacher | None
     ) -> PlayedRollouts:
-        """Play a share in the simulators from `first` on. Returns what came of it; its rollouts are
-        views, valid until the simulators play again.
-        """
+        """Play a share in the simulators from `first` on."""
         rows = range(first, first + len(share))
         run_end_ms = self._prepare(share, rows)
-        # Where there is no window, nothing estimates the cost after a record is full.
-        is_whole = self._setup.config.window_s is None
+        # Where there is no window, nothing estimates the cost after a record is full; of
+        # demonstrations, nothing is learned from the cost.
+        is_whole = self._setup.config.window_s is None and teacher is None
         recordings = Recordings(
             self._works, self._records, self._costing, self._draw_seeds, is_whole
         )
-        simulations = self.many.simulations
-        span = (share.start is None, rows.start, rows.stop)
-        if teacher is None:
-            explore_many(simulations, network, recordings, *span)
-        elif self._setup.family.imitates:
-            demonstrate_many(simulations, network, recordings, teacher, *span)
-        else:
-            raise ConfigError(
-                f"the network {self._setup.family.name!r} starts as its rule and needs no "
-                "imitation: set imitation=0"
-            )
+        is_new = share.start is None
+        explore_many(
+            self.many.simulations, network, recordings, teacher, is_new, rows.start, rows.stop
+        )
         return self._played(rows, run_end_ms)
 
     def _prepare(self, share: RolloutShare, rows: range) -> int:
@@ -206,29 +216,6 @@ class Simulators:
         return PlayedRollouts(rollouts, tuple(table[unfinished[0]].copy() for table in tables))
 
 
-class Threads:
-    """Plays shares on the threads of this process; see `Player`."""
-
-    #: Few groups keep more threads busy if each is played in two parts.
-    shares_per_group = 2
-
-    def __init__(self, setup: Setup) -> None:
-        config = setup.config
-        self.simulators = Simulators(setup, config.num_groups * config.group_size)
-
-    def play(
-        self, shares: Sequence[RolloutShare], network: Any, teacher: Teacher | None
-    ) -> list[PlayedRollouts]:
-        """See `Player.play`. Rollouts are views, valid until the next call."""
-        firsts = np.cumsum([0, *map(len, shares)]).tolist()
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            calls = [
-                pool.submit(self.simulators.play, share, first, network, teacher)
-                for share, first in zip(shares, firsts, strict=False)
-            ]
-            return [call.result() for call in calls]
-
-
 #: Every training has 2^28 seeds for its sequences.
 _SEQUENCE_BITS = 28
 _TAG = 0x726F6C6C
@@ -246,7 +233,7 @@ class RolloutWorker:
         self._config = config
         self._window_ms = None if config.window_s is None else round(config.window_s * MS_PER_S)
         self._seed = seed
-        self._player = player or Threads(setup)
+        self._player = player or Simulators(setup)
         #: The collections so far; a training goes on where it is set, with new sequences.
         self.number = 0
         self.restart()

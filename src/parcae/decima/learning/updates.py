@@ -6,20 +6,18 @@ Source: Schulman et al., "Proximal Policy Optimization Algorithms", 2017, equati
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from parcae.base.errors import DivergedError
 from parcae.base.texts import MS_PER_S
-from parcae.decima.learning.family import DataSet, Rollout
 from parcae.learning.config import TrainConfig
-from parcae.policies.networks.training import Judged, Surrogate
+from parcae.policies.networks.training import Surrogate
 
 FloatArray = npt.NDArray[np.float64]
 #: Log probabilities are clamped at this value when imitating, so that choices to which the network
@@ -27,6 +25,39 @@ FloatArray = npt.NDArray[np.float64]
 _LEAST_LOG_PROB = -20.0
 #: Least standard deviation of costs to go that is a scale.
 _LEAST_SPREAD = 1e-6
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One recorded run, or window of a run."""
+
+    record: Any
+    is_complete: bool
+
+    @property
+    def count(self) -> int:
+        """The number of recorded decisions."""
+        return int(self.record.count[0])
+
+    def span(self, end: bool) -> tuple[int, int]:
+        """The rows of the decisions, or with `end` that of the state in which the run ended."""
+        return (self.count, self.count + 1) if end else (0, self.count)
+
+
+class DataSet(Protocol):
+    """Recorded decisions of many rollouts."""
+
+    @property
+    def log_prob(self) -> npt.NDArray[np.float32]:
+        """Log probability of each decision under the policy that drew it, float32[N]."""
+
+    def __len__(self) -> int: ...
+
+    def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Any:
+        """The decisions with these indices as tensors, for the network."""
+
+    def shuffled(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """All indices, in random order. What belongs together may stay together."""
 
 
 @dataclass
@@ -54,36 +85,6 @@ class CriticScale:
         return (to_go - self.mean) / self.spread
 
 
-def clipped_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """The loss -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)), where r is the probability ratio.
-
-    Example: a choice whose probability doubled (r = 2) with advantage 1 and clip 0.2 counts -1.2.
-    """
-    ratio = torch.exp(log_prob - old_log_prob)
-    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
-
-
-@dataclass(frozen=True)
-class Step:
-    """The settings of one update.
-
-    Args:
-        epochs: passes over the data.
-        minibatch: decisions in a minibatch.
-        clip: clipping range of the probability ratio.
-        entropy: weight of the entropy bonus.
-        value_weight: weight of the critic's loss.
-        max_norm: maximum norm of the gradient.
-    """
-
-    epochs: int
-    minibatch: int
-    clip: float
-    entropy: float
-    value_weight: float
-    max_norm: float
-
-
 @dataclass(frozen=True)
 class UpdateReport:
     """Means over the last epoch of an update."""
@@ -93,6 +94,17 @@ class UpdateReport:
     kl: float = 0.0
     clipped: float = 0.0
     value_loss: float = 0.0
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """The numbers by their names in logs."""
+        return {
+            "loss/policy": self.loss,
+            "loss/value": self.value_loss,
+            "policy/entropy": self.entropy,
+            "policy/kl": self.kl,
+            "policy/clipped": self.clipped,
+        }
 
 
 @dataclass
@@ -104,42 +116,80 @@ class Trainee:
     rng: np.random.Generator
     device: torch.device
 
-    def minibatches(self, data: DataSet, size: int) -> Iterator[npt.NDArray[np.int64]]:
-        """The indices of all decisions in random order, in pieces."""
-        order = data.shuffled(self.rng)
-        for first in range(0, len(data), size):
-            yield order[first : first + size]
+    def backward(
+        self,
+        data: DataSet,
+        index: npt.NDArray[np.int64],
+        surrogate: Surrogate,
+        target: FloatArray | None = None,
+        value_weight: float = 0.0,
+    ) -> FloatArray:
+        """Add the gradient of the loss of some decisions. Returns the numbers of an UpdateReport.
 
-    def judge(self, data: DataSet, index: npt.NDArray[np.int64], surrogate: Surrogate) -> Judged:
-        """Judge decisions whose loss will be `surrogate`."""
-        judged: Judged = self.network.judge(data.decisions(index, self.device), surrogate)
-        return judged
+        `target` is what the critic should say of all decisions, float64[N].
+        """
+        loss, judged = self.network.judge(data.decisions(index, self.device), surrogate)
+        value_loss = torch.zeros((), device=self.device)
+        if target is not None:
+            targets = torch.from_numpy(target[index].astype(np.float32)).to(self.device)
+            value_loss = torch.nn.functional.smooth_l1_loss(judged.value, targets)
+        (loss + value_weight * value_loss).backward()
+        change = np.zeros(1)
+        if surrogate.old_log_prob is not None:
+            change = judged.log_prob.detach().cpu().numpy() - surrogate.old_log_prob
+        gained = np.expm1(change)
+        return np.array(
+            [
+                loss.item(),
+                judged.entropy.mean().item(),
+                # This estimate of the divergence has a low variance and is never negative.
+                (gained - change).mean(),
+                (np.abs(gained) > surrogate.clip).mean(),
+                value_loss.item(),
+            ]
+        )
 
-    def descend(self, loss: Tensor, max_norm: float, what: str) -> None:
-        """Take a step against the gradient of a loss, unless it or the gradient is not finite."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.step(loss.item(), max_norm, what)
-
-    def step(self, loss: float, max_norm: float, what: str) -> None:
+    def step(self, loss: float, max_norm: float) -> None:
         """Take a step against the gradient of a loss, unless it or the gradient is not finite."""
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), max_norm).item()
         if not math.isfinite(norm) or not math.isfinite(loss):
-            raise DivergedError(f"{what} ({loss:.3g}) or its gradient ({norm:.3g}) is not finite")
+            raise DivergedError(f"the loss ({loss:.3g}) or its gradient ({norm:.3g}) is not finite")
         self.optimizer.step()
 
+    def descend(
+        self,
+        data: DataSet,
+        surrogate_of: Callable[[npt.NDArray[np.int64]], Surrogate],
+        config: Any,
+        epochs: int,
+        target: FloatArray | None = None,
+    ) -> UpdateReport:
+        """Take a step for every minibatch in several passes over the data, in random order.
 
-def imitate(trainee: Trainee, data: DataSet, step: Step) -> UpdateReport:
+        `surrogate_of` makes the loss of the decisions with some indices; `config` has the settings.
+        """
+        for _ in range(epochs):
+            order = data.shuffled(self.rng)
+            numbers = []
+            for first in range(0, len(data), config.minibatch):
+                index = order[first : first + config.minibatch]
+                self.optimizer.zero_grad(set_to_none=True)
+                value_weight = 0.0 if target is None else config.value_weight
+                numbers.append(
+                    self.backward(data, index, surrogate_of(index), target, value_weight)
+                )
+                self.step(numbers[-1][0], config.max_norm)
+        return UpdateReport(*np.mean(numbers, axis=0).tolist())
+
+
+def imitate(trainee: Trainee, data: DataSet, config: TrainConfig) -> UpdateReport:
     """Make recorded choices more likely in one pass over them (behaviour cloning)."""
-    reports = []
-    for index in trainee.minibatches(data, step.minibatch):
+
+    def surrogate(index: npt.NDArray[np.int64]) -> Surrogate:
         weight = np.full(len(index), 1.0 / len(index), np.float32)
-        judged = trainee.judge(data, index, Surrogate(weight, least=_LEAST_LOG_PROB))
-        loss = -judged.log_prob.clamp(min=_LEAST_LOG_PROB).mean()
-        trainee.descend(loss, step.max_norm, "the loss of the imitation")
-        reports.append((float(loss.detach()), float(judged.entropy.detach().mean())))
-    losses, entropies = zip(*reports, strict=True)
-    return UpdateReport(sum(losses) / len(reports), sum(entropies) / len(reports))
+        return Surrogate(weight, least=_LEAST_LOG_PROB)
+
+    return trainee.descend(data, surrogate, config, epochs=1)
 
 
 def update(
@@ -147,55 +197,31 @@ def update(
     data: DataSet,
     advantage: FloatArray,
     target: FloatArray | None,
-    step: Step,
+    config: Any,
+    entropy: float,
 ) -> UpdateReport:
-    """Train the network in several passes over the data in shuffled minibatches.
+    """Train the network by PPO in several passes over the data in shuffled minibatches.
 
     Args:
         trainee: the network to train.
         data: N recorded decisions.
         advantage: float64[N].
         target: float64[N], targets of the critic, or None to train no critic.
-        step: the settings.
+        config: a `TrainConfig`, or other settings with its names.
+        entropy: weight of the entropy bonus.
 
     Raises:
         DivergedError: a loss or a gradient is not finite. The weights are then as they were before
             that minibatch.
     """
-    device = trainee.device
     advantages = advantage.astype(np.float32)
-    old = data.log_prob
-    sums = np.zeros(5)
-    count = 0
-    for epoch in range(step.epochs):
-        for index in trainee.minibatches(data, step.minibatch):
-            weight = advantages[index] / np.float32(len(index))
-            surrogate = Surrogate(weight, old[index], step.clip, entropy=step.entropy / len(index))
-            judged = trainee.judge(data, index, surrogate)
-            old_log_prob = torch.from_numpy(old[index]).to(device)
-            gained = torch.from_numpy(advantages[index]).to(device)
-            policy_loss = clipped_loss(judged.log_prob, old_log_prob, gained, step.clip)
-            entropy = judged.entropy.mean()
-            value_loss = torch.zeros((), device=device)
-            if target is not None:
-                targets = torch.from_numpy(target[index].astype(np.float32)).to(device)
-                value_loss = torch.nn.functional.smooth_l1_loss(judged.value, targets)
-            loss = policy_loss - step.entropy * entropy + step.value_weight * value_loss
-            trainee.descend(loss, step.max_norm, "the loss")
-            if epoch == step.epochs - 1:
-                kl, clipped = _change(judged.log_prob, old_log_prob, step.clip)
-                sums += [float(v.detach()) for v in (policy_loss, entropy, kl, clipped, value_loss)]
-                count += 1
-    return UpdateReport(*(sums / max(1, count)).tolist())
 
+    def surrogate(index: npt.NDArray[np.int64]) -> Surrogate:
+        weight = advantages[index] / np.float32(len(index))
+        old = data.log_prob[index]
+        return Surrogate(weight, old, config.clip, entropy=entropy / len(index))
 
-@torch.no_grad()
-def _change(log_prob: Tensor, old_log_prob: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """The divergence from the policy that drew the decisions, and the share that was clipped."""
-    change = log_prob - old_log_prob
-    clipped = ((change.exp() - 1).abs() > clip).float().mean()
-    # This estimate of the divergence has a low variance and is never negative.
-    return (change.exp() - 1 - change).mean(), clipped
+    return trainee.descend(data, surrogate, config, config.epochs, target)
 
 
 #: The running mean covers about this many decisions, as in the released code.
@@ -241,25 +267,21 @@ def reinforce(
     # are computed. The released code weighs the entropies of all jobs' limits by the probability of
     # a stage of the job: the value is the same in expectation, but its gradient is not, because it
     # also moves the stages' probabilities to jobs whose limits have a larger entropy.
-    trainee.optimizer.zero_grad(set_to_none=True)
-    losses = 0.0
-    entropies = 0.0
     # Deviation: the released code divides by log(stages in the system x limits). Here it is the
     # scale of about 1,000 choices, because the exact number hardly changes a logarithm.
-    scale = 1.0 / math.log(1000.0)
-    for first in range(0, len(data), chunk):
-        index = np.arange(first, min(len(data), first + chunk))
-        weights = advantage[index].astype(np.float32)
-        surrogate = Surrogate(weights, entropy=entropy_weight * scale)
-        judged = trainee.judge(data, index, surrogate)
-        weight = torch.from_numpy(weights).to(trainee.device)
-        loss = -(judged.log_prob * weight).sum() - entropy_weight * scale * judged.entropy.sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        losses = losses + float(loss.detach())
-        entropies = entropies + float(judged.entropy.detach().sum())
+    entropy = entropy_weight / math.log(1000.0)
+    weights = advantage.astype(np.float32)
+    count = len(data)
+    total = np.zeros(5)
+    trainee.optimizer.zero_grad(set_to_none=True)
+    for first in range(0, count, chunk):
+        index = np.arange(first, min(count, first + chunk))
+        found = trainee.backward(data, index, Surrogate(weights[index], entropy=entropy))
+        # All but the loss are means.
+        total += found * np.where(np.arange(5) > 0, len(index), 1.0)
     # The norm is only checked: the released code does not clip gradients.
-    trainee.step(losses, math.inf, "the loss")
-    return UpdateReport(losses / len(data), entropies / len(data))
+    trainee.step(total[0], math.inf)
+    return UpdateReport(*(total / count).tolist())
 
 
 def costs_to_go(

@@ -21,13 +21,11 @@ from parcae.learning.loop import Learner
 from parcae.learning.scenario import Scenario, start_checkpoint
 from parcae.learning.worlds import (
     OWN_NETWORK,
-    AfterTuning,
     LearnerEntry,
     LearnerRequest,
     LearningWorld,
 )
 from parcae.policies.checkpoint import Weights
-from parcae.workloads.workload import SELECTION_SEED_START
 
 #: Settings of Decima's network that may differ from those of the network that a training starts
 #: from: they change no input of the other parts. A head for idle slots must be there, though.
@@ -89,7 +87,7 @@ def learner_of(network: str, request: LearnerRequest) -> Learner:
     """
     require("torch")
     # Importing PyTorch takes seconds.
-    from parcae.decima.learning.gradients import gradient_learner
+    from parcae.decima.learning.gradients import GradientLearner
     from parcae.decima.learning.recipes import TrainRequest, parse_recipe, recipe_config
 
     scenario = request.scenarios[0]
@@ -101,7 +99,7 @@ def learner_of(network: str, request: LearnerRequest) -> Learner:
     config = override(recipe_config(recipe, scenario, network, decima), given.get("set", []))
     start = start_weights(request.start, network, scenario, decima) if request.start else None
     needs_rule = network == "corrector" or config.imitation > 0
-    return gradient_learner(
+    return GradientLearner(
         TrainRequest(
             request.scenarios,
             config,
@@ -141,30 +139,26 @@ def _check(objective: Any, device: str) -> None:
     accruing(objective)
 
 
-def _after_tuning(request: AfterTuning) -> Learner:
+def _after_tuning(
+    scenario: Scenario, rule: Parameters, budget_s: float, seed: int, is_shipped: bool, device: str
+) -> Learner:
     """The learner of the corrector after its rule has been tuned."""
     require("torch")
     # Importing PyTorch takes seconds.
-    from parcae.decima.learning.gradients import gradient_learner
+    from parcae.decima.learning.gradients import GradientLearner
     from parcae.decima.learning.recipes import Recipe, TrainRequest, recipe_config
 
-    config = recipe_config(Recipe.FAST, request.scenario)
+    config = recipe_config(Recipe.FAST, scenario)
     # A short training has little time to explore, so it starts close to the rule.
-    if request.budget_s < _SHORT_S:
+    if budget_s < _SHORT_S:
         config = config.model_copy(update={"prior": PRIOR})
-    return gradient_learner(
-        TrainRequest(
-            [request.scenario],
-            config,
-            parameters=request.rule,
-            weights=_start(request) if request.is_from_shipped else None,
-            seed=request.seed,
-            device=request.device,
-        )
+    weights = _start(scenario, rule, seed) if is_shipped else None
+    return GradientLearner(
+        TrainRequest([scenario], config, parameters=rule, weights=weights, seed=seed, device=device)
     )
 
 
-def _start(request: AfterTuning) -> Weights | None:
+def _start(scenario: Scenario, rule: Parameters, seed: int) -> Weights | None:
     """The shipped network's weights, if they beat the rule alone on the selection runs.
 
     Otherwise None, which starts the training with new weights.
@@ -172,14 +166,13 @@ def _start(request: AfterTuning) -> Weights | None:
     # Importing PyTorch takes seconds.
     from parcae.decima.corrector.family import CorrectorFamily
 
-    scenario = request.scenario
     weights = start_weights("corrector", "corrector", scenario)
     # A network with new weights decides like the rule.
-    family = CorrectorFamily(scenario, request.rule, PRIOR)
-    runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])
-    fresh = family.initial_weights(np.random.default_rng(request.seed))
-    costs = [float(runs.cost(family.policy(w).play_many).mean()) for w in (weights, fresh)]
-    return weights if costs[0] <= costs[1] else None
+    family = CorrectorFamily(scenario, rule, PRIOR)
+    runs = scenario.selection(_NUM_SELECTION)
+    fresh = family.initial_weights(np.random.default_rng(seed))
+    shipped, of_rule = (runs.mean(family.policy(w).play_many) for w in (weights, fresh))
+    return weights if shipped <= of_rule else None
 
 
 WORLDS = (

@@ -36,11 +36,12 @@ class Judged:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The loss of a batch of B decisions, for networks that differentiate while they judge.
+    """The loss of B decisions: -sum_k weight_k g(log_prob_k) - entropy x sum_k entropy_k.
 
-    The loss is -sum_k weight_k g(log_prob_k) - entropy x sum_k entropy_k, plus terms that do not
-    depend on the policy. With old log probabilities, g is PPO's clipped probability ratio; else it
-    is the log probability, or `least` if that is higher.
+    With old log probabilities, g is PPO's clipped probability ratio; else it is the log
+    probability, or `least` if that is higher.
+
+    Example: a choice whose probability doubled, with weight 1 and clip 0.2, counts -1.2.
 
     Args:
         weight: float32[B].
@@ -55,6 +56,19 @@ class Surrogate:
     clip: float = 0.0
     least: float = -np.inf
     entropy: float = 0.0
+
+    def loss(self, judged: Judged) -> Tensor:
+        """The loss of decisions that a network has judged."""
+        log_prob = judged.log_prob
+        weight = torch.from_numpy(self.weight).to(log_prob.device)
+        if self.old_log_prob is None:
+            gained = weight * log_prob.clamp(min=self.least)
+        else:
+            old = torch.from_numpy(self.old_log_prob).to(log_prob.device)
+            ratio = torch.exp(log_prob - old)
+            clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
+            gained = torch.minimum(ratio * weight, clipped * weight)
+        return -gained.sum() - self.entropy * judged.entropy.sum()
 
 
 def ragged_log_softmax(
@@ -145,11 +159,10 @@ class NamedNetwork(nn.Module, ABC):
         """Return x times the matrix NAME.weight, plus NAME.bias."""
         return torch.addmm(self.array(f"{name}.bias"), x, self.array(f"{name}.weight"))
 
-    def judge(self, batch: Any, surrogate: Surrogate) -> Judged:
-        """Judge decisions whose loss will be `surrogate`; a network may use that to save time."""
-        del surrogate
+    def judge(self, batch: Any, surrogate: Surrogate) -> tuple[Tensor, Judged]:
+        """The loss of decisions, and what the network says of them."""
         judged: Judged = self(batch)
-        return judged
+        return surrogate.loss(judged), judged
 
     def load_arrays(self, weights: Weights) -> None:
         """Set all weights."""
@@ -218,7 +231,7 @@ class JobChoices:
 
 
 class JobData:
-    """Recorded choices of a job, joined, as a data set (`parcae.decima.learning.family.DataSet`).
+    """Recorded choices of a job, joined, as a data set (`parcae.decima.learning.updates.DataSet`).
 
     Args:
         records: records with the columns of `kind`; the jobs of a decision lie in "rows".

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from parcae.base.arrays import Float64Array
-from parcae.decima.learning.updates import Step, Trainee, costs_to_go, gains, update
+from parcae.decima.learning.updates import Trainee, costs_to_go, gains, update
 from parcae.learning.loop import IterationSeeds
 from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.training import (
@@ -154,17 +154,8 @@ class SetLearner(PackingLearner):
         fade = set_rate(self.optimizer, config.learning_rate, config.final_share, 1.0 - done)
         data = JobData(records, [(0, int(one.count[0])) for one in records], JobChoices)
         advantage = np.concatenate(list(self._advantages(batch, records)))
-        # There is no critic, so the weight of its loss is 0.
-        step = Step(
-            config.epochs,
-            config.minibatch,
-            config.clip,
-            config.entropy * fade,
-            0.0,
-            config.max_norm,
-        )
         trainee = Trainee(self.module, self.optimizer, rng, torch.device("cpu"))
-        report = update(trainee, data, advantage, None, step)
+        report = update(trainee, data, advantage, None, config, config.entropy * fade)
         return {
             "cost": mean_cost(batch, self.cost),
             "decisions": float(len(data)),

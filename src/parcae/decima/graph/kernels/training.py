@@ -16,16 +16,8 @@ from parcae.base.compiled.products import (
     multiply_rectified,
 )
 from parcae.decima.graph.kernels.features import add_row, copy_row, gate_row
-from parcae.decima.graph.kernels.training_data import (
-    DECISIONS,
-    DIFFERENTIATE,
-    EMBED,
-    HEIGHTS,
-    JOBS,
-    ROWS,
-    load,
-)
-from parcae.decima.graph.layout import EMBEDDING, LIMIT_OUTPUTS, SLOPE
+from parcae.decima.graph.kernels.training_data import DECISIONS, HEIGHTS, JOBS, ROWS, load
+from parcae.decima.graph.layout import EMBEDDING, SLOPE
 
 #: Log probabilities below this count as those of impossible choices, as in `networks.training`.
 _LEAST = -50.0
@@ -63,21 +55,22 @@ def _judge_choices(work, head, log_prob, entropy):  # type: ignore[no-untyped-de
 
 
 @inlined
-def _choices_back(work, head, d_log_prob, d_entropy):  # type: ignore[no-untyped-def]
+def _choices_back(work, head, d_entropy):  # type: ignore[no-untyped-def]
     """Replace the log probabilities of a head by the gradient of its logits."""
     logs = head.logs
     shares = head.shares
     for at in range(work.size[DECISIONS]):
-        total = np.float64(d_log_prob[at])
+        slope_of_chosen = np.float64(work.d_log_prob[at])
+        total = slope_of_chosen
         for row in _rows_of(head, at):
             if logs[row] > _LEAST:
-                total -= d_entropy[at] * shares[row] * (logs[row] + 1.0)
+                total -= d_entropy * shares[row] * (logs[row] + 1.0)
         for row in _rows_of(head, at):
             slope = -shares[row] * total
             if logs[row] > _LEAST:
-                slope -= d_entropy[at] * shares[row] * (logs[row] + 1.0)
+                slope -= d_entropy * shares[row] * (logs[row] + 1.0)
             logs[row] = slope
-        logs[head.chosen[at]] += d_log_prob[at]
+        logs[head.chosen[at]] += slope_of_chosen
 
 
 @inlined
@@ -93,13 +86,6 @@ def _transform(part, inputs, first, last):  # type: ignore[no-untyped-def]
     """Compute a transform with a rectified last layer for the rows first .. last - 1."""
     _apply(part, inputs, first, last)
     multiply_rectified(part.h2[first:last], part.w3, part.b3, part.out[first:last], SLOPE)
-
-
-@inlined
-def _score(part, inputs, count):  # type: ignore[no-untyped-def]
-    """Compute a transform with a linear last layer for the first rows."""
-    _apply(part, inputs, 0, count)
-    multiply(part.h2[:count], part.w3, part.b3, part.out[:count])
 
 
 @inlined
@@ -164,227 +150,185 @@ def _outer_back(work, part, d_y, d_inputs, first, last):  # type: ignore[no-unty
 
 
 @inlined
-def _share(work):  # type: ignore[no-untyped-def]
-    """Write the embeddings that all options of a chosen stage have in common: e, y, z."""
-    for at in range(work.size[DECISIONS]):
-        copy_row(work.e, work.stage[at], work.shared, at)
-        copy_row(work.y, work.stage_job[at], work.shared[:, _D:], at)
-        copy_row(work.z, at, work.shared[:, 2 * _D :], at)
-
-
-@inlined
-def _share_back(work):  # type: ignore[no-untyped-def]
-    """Add the gradients of the shared embeddings to those of stages, jobs and clusters."""
-    for at in range(work.size[DECISIONS]):
-        add_row(work.d_shared, at, work.d_e, work.stage[at])
-        add_row(work.d_shared[:, _D:], at, work.d_y, work.stage_job[at])
-        add_row(work.d_shared[:, 2 * _D :], at, work.d_z, at)
-
-
-@inlined
 def _list_stages(data, work, group):  # type: ignore[no-untyped-def]
-    """Write the inputs of the stages that may be chosen, and remember the chosen ones."""
+    """List the stages that may be chosen, and remember the chosen ones."""
     head = work.q
-    inputs = head.inputs
     count = 0
     for at in range(group.shape[0]):
         decision = group[at]
         head.first[at] = count
         first = data.first_option[decision]
+        head.chosen[at] = count + data.choice[decision]
         for option in range(first, first + data.num_options[decision]):
             job = work.member_job[work.first_member[at] + data.option_job[option]]
-            stage = work.listed[work.first_of[job] + data.option_stage[option]]
-            if option - first == data.choice[decision]:
-                head.chosen[at] = count
-                work.stage[at] = stage
-                work.stage_job[at] = job
-            head.option[count] = stage
-            work.option_job[count] = job
-            copy_row(work.e, stage, inputs, count)
-            copy_row(work.y, job, inputs[:, _D:], count)
-            copy_row(work.z, at, inputs[:, 2 * _D :], count)
-            x = inputs[count, 3 * _D :]
-            copy_numbers(data.option_x[option], 0, x.shape[0], x)
+            head.owner[count] = at
+            head.job[count] = job
+            head.stage[count] = work.listed[work.first_of[job] + data.option_stage[option]]
+            head.direct[count] = option
             count += 1
     head.first[group.shape[0]] = count
 
 
 @inlined
-def _list_options(head, group, can, choice):  # type: ignore[no-untyped-def]
-    """List the possible options of a head, and remember the chosen ones."""
+def _list_options(work, head, group, can, choice):  # type: ignore[no-untyped-def]
+    """List the possible options of a head for the chosen stages, and remember the chosen ones."""
     count = 0
     for at in range(group.shape[0]):
         head.first[at] = count
+        stage = work.q.chosen[at]
         for option in range(can.shape[1]):
             if can[group[at], option]:
                 if option == choice[group[at]]:
                     head.chosen[at] = count
+                head.owner[count] = at
+                head.job[count] = work.q.job[stage]
+                head.stage[count] = work.q.stage[stage]
+                head.direct[count] = work.q.direct[stage]
                 head.option[count] = option
                 count += 1
     head.first[group.shape[0]] = count
 
 
 @inlined
-def _write_shared(work, head, at, row):  # type: ignore[no-untyped-def]
-    """Write the embeddings that a decision's options have in common to a row of inputs."""
-    for place in range(head.places.shape[0]):
-        shared = work.shared[:, head.places[place] :]
-        copy_row(shared, at, head.inputs[:, place * _D :], row)
+def _is_wide(head):  # type: ignore[no-untyped-def]
+    """Whether options have one output each, so that a decision has a single row of inputs."""
+    return head.part.out.shape[1] > 1
 
 
 @inlined
-def _write_options(data, work, head, group, x):  # type: ignore[no-untyped-def]
-    """Write the inputs of listed options: embeddings, features of the chosen stage, and their own.
+def _num_inputs(work, head):  # type: ignore[no-untyped-def]
+    """Return the number of rows of inputs."""
+    decisions = work.size[DECISIONS]
+    return decisions if _is_wide(head) else head.first[decisions]
 
-    Of the stage's features a head takes as many as it has inputs for.
+
+@inlined
+def _option_of(head, row):  # type: ignore[no-untyped-def]
+    """Return an option that a row of inputs stands for."""
+    return head.first[row] if _is_wide(head) else row
+
+
+@inlined
+def _write_inputs(data, work, head, num_own):  # type: ignore[no-untyped-def]
+    """Write embeddings and features of stages to the inputs, whose last `num_own` are left out.
+
+    Of the stages' features a head takes as many as it has inputs for.
     """
     column = head.d_inputs.shape[1]
-    last = head.inputs.shape[1] - x.shape[2]
-    for at in range(group.shape[0]):
-        stage = data.first_option[group[at]] + data.choice[group[at]]
-        for row in _rows_of(head, at):
-            _write_shared(work, head, at, row)
-            copy_numbers(data.option_x[stage], 0, last - column, head.inputs[row, column:last])
-            own = x[group[at], head.option[row]]
-            copy_numbers(own, 0, x.shape[2], head.inputs[row, last:])
+    last = head.inputs.shape[1] - num_own
+    for row in range(_num_inputs(work, head)):
+        option = _option_of(head, row)
+        for place in range(head.places.shape[0]):
+            inputs = head.inputs[:, place * _D :]
+            if head.places[place] == 0:
+                copy_row(work.e, head.stage[option], inputs, row)
+            elif head.places[place] == _D:
+                copy_row(work.y, head.job[option], inputs, row)
+            else:
+                copy_row(work.z, head.owner[option], inputs, row)
+        x = data.option_x[head.direct[option]]
+        copy_numbers(x, 0, last - column, head.inputs[row, column:last])
 
 
 @inlined
-def _score_options(work, head):  # type: ignore[no-untyped-def]
-    count = head.first[work.size[DECISIONS]]
-    _score(head.part, head.inputs, count)
-    for row in range(count):
-        head.logs[row] = head.part.out[row, 0]
+def _score(work, head):  # type: ignore[no-untyped-def]
+    """Write the logits of the options, from the inputs."""
+    part = head.part
+    rows = _num_inputs(work, head)
+    _apply(part, head.inputs, 0, rows)
+    multiply(part.h2[:rows], part.w3, part.b3, part.out[:rows])
+    for option in range(head.first[work.size[DECISIONS]]):
+        if _is_wide(head):
+            head.logs[option] = part.out[head.owner[option], head.option[option]]
+        else:
+            head.logs[option] = part.out[option, 0]
+
+
+@kernel
+def _head_back(work, head, d_entropy):  # type: ignore[no-untyped-def]
+    """Add the gradient of a head's layers, and of the embeddings that it takes."""
+    part = head.part
+    rows = _num_inputs(work, head)
+    # The network lacks the head.
+    if head.first[work.size[DECISIONS]] == 0:
+        return
+    _choices_back(work, head, d_entropy)
+    part.d_out[:rows] = 0.0
+    for option in range(head.first[work.size[DECISIONS]]):
+        if _is_wide(head):
+            part.d_out[head.owner[option], head.option[option]] = head.logs[option]
+        else:
+            part.d_out[option, 0] = head.logs[option]
+        if head.option[option] == 0:
+            head.d_none[0] += head.logs[option]
+    head.d_inputs[:rows] = 0.0
+    _go_back(part, work, head.d_inputs, 0, rows)
+    _add_gradient(part, head.inputs, 0, rows)
+    for row in range(rows):
+        option = _option_of(head, row)
+        for place in range(head.places.shape[0]):
+            d_inputs = head.d_inputs[:, place * _D :]
+            if head.places[place] == 0:
+                add_row(d_inputs, row, work.d_e, head.stage[option])
+            elif head.places[place] == _D:
+                add_row(d_inputs, row, work.d_y, head.job[option])
+            else:
+                add_row(d_inputs, row, work.d_z, head.owner[option])
+
+
+@kernel
+def _judge_options(data, work, head, group, can, choice, x, judged):  # type: ignore[no-untyped-def]
+    """Judge what a head chose for the chosen stages, if the network has it; see `_judge_heads`.
+
+    Of the options, `can` says which are possible, and x has their own features.
+    """
+    if can.shape[1] == 0:
+        return
+    num_own = x.shape[2]
+    _list_options(work, head, group, can, choice)
+    _write_inputs(data, work, head, num_own)
+    if num_own > 0:
+        last = head.inputs.shape[1] - num_own
+        for row in range(_num_inputs(work, head)):
+            own = x[group[head.owner[row]], head.option[row]]
+            copy_numbers(own, 0, num_own, head.inputs[row, last:])
+    _score(work, head)
+    for row in range(head.first[group.shape[0]]):
+        if head.option[row] == 0:
+            head.logs[row] += head.none[0]
+    log_prob, entropy = judged
+    _judge_choices(work, head, log_prob, entropy)
 
 
 @inlined
-def _score_outputs(work, head):  # type: ignore[no-untyped-def]
-    """Like `_score_options`, for options with one output each: a decision has one row of inputs."""
-    for at in range(work.size[DECISIONS]):
-        _write_shared(work, head, at, at)
-    _score(head.part, head.inputs, work.size[DECISIONS])
-    for at in range(work.size[DECISIONS]):
-        for row in _rows_of(head, at):
-            head.logs[row] = head.part.out[at, head.option[row]]
-
-
-@inlined
-def _head_back(work, head, count):  # type: ignore[no-untyped-def]
-    """Write the gradient of the first rows of inputs of a head, and add that of its layers."""
-    head.d_inputs[:count] = 0.0
-    _go_back(head.part, work, head.d_inputs, 0, count)
-    _add_gradient(head.part, head.inputs, 0, count)
-
-
-@inlined
-def _options_back(work, head):  # type: ignore[no-untyped-def]
-    """Write the gradient of the options' inputs, and add that of the layers."""
-    count = head.first[work.size[DECISIONS]]
-    for row in range(count):
-        head.part.d_out[row, 0] = head.logs[row]
-    _head_back(work, head, count)
-
-
-@inlined
-def _outputs_back(work, head):  # type: ignore[no-untyped-def]
-    """Like `_options_back`, for options with one output each."""
-    count = work.size[DECISIONS]
-    head.part.d_out[:count] = 0.0
-    for at in range(count):
-        for row in _rows_of(head, at):
-            head.part.d_out[at, head.option[row]] = head.logs[row]
-    _head_back(work, head, count)
-
-
-@inlined
-def _stages_scored_back(work):  # type: ignore[no-untyped-def]
-    """Add the gradient of the layers that score stages, and of their inputs."""
-    head = work.q
-    _options_back(work, head)
-    for at in range(work.size[DECISIONS]):
-        for row in _rows_of(head, at):
-            add_row(head.d_inputs, row, work.d_e, head.option[row])
-            add_row(head.d_inputs[:, _D:], row, work.d_y, work.option_job[row])
-            add_row(head.d_inputs[:, 2 * _D :], row, work.d_z, at)
-
-
-@inlined
-def _add_shared(work, head, at, row):  # type: ignore[no-untyped-def]
-    """Add the gradient of a row of inputs to those of the shared embeddings."""
-    for place in range(head.places.shape[0]):
-        shared = work.d_shared[:, head.places[place] :]
-        add_row(head.d_inputs[:, place * _D :], row, shared, at)
-
-
-@inlined
-def _options_scored_back(work, head):  # type: ignore[no-untyped-def]
-    """Add the gradient of the layers that score a head's options, and of their inputs."""
-    _options_back(work, head)
-    for at in range(work.size[DECISIONS]):
-        for row in _rows_of(head, at):
-            _add_shared(work, head, at, row)
-
-
-@inlined
-def _judge_heads(data, work, group, log_prob, entropy):  # type: ignore[no-untyped-def]
+def _judge_heads(data, work, group, judged):  # type: ignore[no-untyped-def]
     """Judge an embedded group of decisions: write its log probabilities and entropies."""
+    log_prob, entropy = judged
     log_prob[:] = 0.0
     entropy[:] = 0.0
     _list_stages(data, work, group)
-    _score_options(work, work.q)
+    _write_inputs(data, work, work.q, 0)
+    _score(work, work.q)
     _judge_choices(work, work.q, log_prob, entropy)
-    _share(work)
-    if data.can_limit.shape[1] > 0:
-        _list_options(work.w, group, data.can_limit, data.level)
-        if work.limits == LIMIT_OUTPUTS:
-            _score_outputs(work, work.w)
-        else:
-            _write_options(data, work, work.w, group, data.limit_x)
-            _score_options(work, work.w)
-        _judge_choices(work, work.w, log_prob, entropy)
-    if data.can_class.shape[1] > 0:
-        head = work.executor_class
-        _list_options(head, group, data.can_class, data.class_choice)
-        _write_options(data, work, head, group, data.class_x)
-        _score_options(work, head)
-        _judge_choices(work, head, log_prob, entropy)
-    if data.can_idle.shape[1] > 0:
-        _list_options(work.idle, group, data.can_idle, data.idle_choice)
-        _write_options(data, work, work.idle, group, data.idle_x)
-        _score_options(work, work.idle)
-        for row in range(work.idle.first[group.shape[0]]):
-            if work.idle.option[row] == 0:
-                work.idle.logs[row] += work.no_slot[0]
-        _judge_choices(work, work.idle, log_prob, entropy)
+    _judge_options(data, work, work.w, group, data.can_limit, data.level, data.limit_x, judged)
+    _judge_options(
+        data, work, work.classes, group, data.can_class, data.class_choice, data.class_x, judged
+    )
+    _judge_options(
+        data, work, work.idle, group, data.can_idle, data.idle_choice, data.idle_x, judged
+    )
 
 
 @inlined
-def _heads_back(data, work, d_log_prob, d_entropy):  # type: ignore[no-untyped-def]
+def _heads_back(work, d_entropy):  # type: ignore[no-untyped-def]
     """Add the gradients of the heads, and write those of all embeddings."""
     work.d_e[: work.size[ROWS]] = 0.0
     work.d_y[: work.size[JOBS]] = 0.0
     work.d_z[: work.size[DECISIONS]] = 0.0
-    work.d_shared[: work.size[DECISIONS]] = 0.0
-    _choices_back(work, work.q, d_log_prob, d_entropy)
-    _stages_scored_back(work)
-    if data.can_limit.shape[1] > 0:
-        _choices_back(work, work.w, d_log_prob, d_entropy)
-        if work.limits == LIMIT_OUTPUTS:
-            _outputs_back(work, work.w)
-            for at in range(work.size[DECISIONS]):
-                _add_shared(work, work.w, at, at)
-        else:
-            _options_scored_back(work, work.w)
-    if data.can_class.shape[1] > 0:
-        _choices_back(work, work.executor_class, d_log_prob, d_entropy)
-        _options_scored_back(work, work.executor_class)
-    if data.can_idle.shape[1] > 0:
-        _choices_back(work, work.idle, d_log_prob, d_entropy)
-        for row in range(work.idle.first[work.size[DECISIONS]]):
-            if work.idle.option[row] == 0:
-                work.d_no_slot[0] += work.idle.logs[row]
-        _options_scored_back(work, work.idle)
-    _share_back(work)
+    _head_back(work, work.q, d_entropy)
+    _head_back(work, work.w, d_entropy)
+    _head_back(work, work.classes, d_entropy)
+    _head_back(work, work.idle, d_entropy)
 
 
 @inlined
@@ -497,40 +441,36 @@ def _embed_back(work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _write_slopes(loss, results, first, last):  # type: ignore[no-untyped-def]
-    for at in range(first, last):
-        slope = -loss.weight[at]
-        log_prob = results.log_prob[at]
+def _write_slopes(work, loss, log_prob, first):  # type: ignore[no-untyped-def]
+    """Write the slopes of the loss of a group of decisions, of which `first` is the first one."""
+    for at in range(work.size[DECISIONS]):
+        slope = -loss.weight[first + at]
         if loss.has_ratio:
-            ratio = math.exp(log_prob - loss.old_log_prob[at])
+            ratio = math.exp(log_prob[at] - loss.old_log_prob[first + at])
             # A decision that became more (or less) likely than the clip allows counts no more.
             is_over = ratio > 1.0 + loss.clip and slope < 0.0
             is_under = ratio < 1.0 - loss.clip and slope > 0.0
             slope = 0.0 if is_over or is_under else slope * ratio
-        elif log_prob < loss.least:
+        elif log_prob[at] < loss.least:
             slope = 0.0
-        results.d_log_prob[at] = slope
-        results.d_entropy[at] = -loss.entropy
+        work.d_log_prob[at] = slope
 
 
 @kernel
 def judge(data, edges, work, index, loss, results):  # type: ignore[no-untyped-def]
-    """Embed and judge recorded decisions, and add the gradient of their loss to that in `work`, as
-    far as `loss.goal` says.
+    """Embed recorded decisions; if the loss is wanted, judge them, and add the gradient of their
+    loss to that in `work`.
     """
     first = 0
     while first < index.shape[0]:
         last = load(data, edges, work, index, first)
         _embed(work)
         _copy(work.z, results.z[first:last], 0, last - first)
-        if loss.goal != EMBED:
+        if loss.is_wanted:
             log_prob = results.log_prob[first:last]
-            entropy = results.entropy[first:last]
-            _judge_heads(data, work, index[first:last], log_prob, entropy)
-        if loss.goal == DIFFERENTIATE:
-            if not loss.is_given:
-                _write_slopes(loss, results, first, last)
-            d_log_prob = results.d_log_prob[first:last]
-            _heads_back(data, work, d_log_prob, results.d_entropy[first:last])
+            judged = (log_prob, results.entropy[first:last])
+            _judge_heads(data, work, index[first:last], judged)
+            _write_slopes(work, loss, log_prob, first)
+            _heads_back(work, -loss.entropy)
             _embed_back(work)
         first = last

@@ -70,37 +70,37 @@ class Loss(NamedTuple):
     least: Any  # float32
     entropy: Any  # float32
     has_ratio: Any  # bool
-    is_given: Any  # bool, whether the slopes are given
-    # How far to go: EMBED the decisions only, JUDGE them, or DIFFERENTIATE their loss.
-    goal: Any  # int64
-
-
-EMBED = 0
-JUDGE = 1
-DIFFERENTIATE = 2
+    is_wanted: Any  # bool; if not, decisions are only embedded
 
 
 class Results(NamedTuple):
-    """What the network returned for B decisions, and the slopes of the loss."""
+    """What the network returned for B decisions."""
 
     log_prob: Any = floats("decisions")  # of the recorded choice
     entropy: Any = floats("decisions")  # of the distributions it was drawn from, in nats
     z: Any = floats("decisions", EMBEDDING)  # summary of the cluster
-    d_log_prob: Any = floats("decisions")  # gradient of the loss
-    d_entropy: Any = floats("decisions")
 
 
 class Head(NamedTuple):
-    """The options of one choice of each decision; those of a decision lie together."""
+    """The options of one choice of each decision; those of a decision lie together.
+
+    Inputs are embeddings of the option's stage, features of the stage, and the option's own. Where
+    every option has an output, a decision has one row of them.
+    """
 
     part: TransformPass
-    # int64[embeddings], where those of an option's inputs begin in `Passes.shared`
-    places: Any
+    places: Any  # int64[embeddings], where the inputs' embeddings begin among e, y and z
+    none: Any  # float32[1], added to the logit of option 0
+    d_none: Any
     inputs: Any = floats("options", "inputs")
     d_inputs: Any = floats("options", "embedded")
     logs: Any = doubles("options")  # logits and then log probabilities
     shares: Any = doubles("options")  # probabilities
     option: Any = integers("options")  # which option a row is
+    owner: Any = integers("options")  # its decision
+    stage: Any = integers("options")  # the row of its stage
+    job: Any = integers("options")  # the stage's job
+    direct: Any = integers("options")  # where the stage's features are recorded
     first: Any = integers("bounds")  # first row of each decision
     chosen: Any = integers("decisions")  # row of the chosen option
 
@@ -121,17 +121,14 @@ class Passes(NamedTuple):
     g_global: TransformPass
     q: Head
     w: Head
-    executor_class: Head
+    classes: Head
     idle: Head
     prep_weight: Any  # float32[num_features, EMBEDDING]
     prep_bias: Any  # float32[EMBEDDING]
     d_prep_weight: Any
     d_prep_bias: Any
-    no_slot: Any  # float32[1]
-    d_no_slot: Any
     has_graph: Any  # bool
     has_two_transforms: Any  # bool
-    limits: Any  # int64, one of layout.LIMIT_KINDS
     inputs: Any  # float32[rows, num_features + EMBEDDING]; the two next are views of its columns
     x: Any  # float32[rows, num_features]
     e: Any  # float32[rows, EMBEDDING]
@@ -146,9 +143,7 @@ class Passes(NamedTuple):
     d_z: Any = floats("decisions", EMBEDDING)
     global_total: Any = floats("decisions", EMBEDDING)  # sums over jobs
     d_global_total: Any = floats("decisions", EMBEDDING)
-    # e, y and z of the chosen stage, which all further options have in common.
-    shared: Any = floats("decisions", 3 * EMBEDDING)
-    d_shared: Any = floats("decisions", 3 * EMBEDDING)
+    d_log_prob: Any = floats("decisions")  # gradient of the loss
     zeros: Any = floats(HIDDEN_1)
     listed: Any = integers("listed")  # row of each stage of each job
     first_of: Any = integers("firsts")  # first listed stage of each job
@@ -157,9 +152,6 @@ class Passes(NamedTuple):
     first_member: Any = integers("bounds")  # first member of each decision
     found: Any = integers("states", 2)  # the last turn in which a state was found, and its job
     found_row: Any = integers("recorded", 2)  # the same for recorded stages, and their found row
-    stage: Any = integers("decisions")  # row of the chosen stage
-    stage_job: Any = integers("decisions")  # its job
-    option_job: Any = integers("rows")  # job of each stage that may be chosen
     # The stages of a group are found one after another, and then ordered.
     recorded: Any = integers("rows")  # where a found row is recorded
     place: Any = integers("rows")  # where a found row is
@@ -234,7 +226,7 @@ def _has_room(data, work, decision, used):  # type: ignore[no-untyped-def]
         and entries + new <= work.listed.shape[0]
         and work.size[ROWS] + new <= work.recorded.shape[0]
         and members + data.num_jobs[decision] <= work.member_job.shape[0]
-        and options + data.num_options[decision] <= work.option_job.shape[0]
+        and options + data.num_options[decision] <= work.q.option.shape[0]
     )
 
 
@@ -251,7 +243,7 @@ def _find_jobs(data, edges, work, index, begin):  # type: ignore[no-untyped-def]
     options = 0
     work.size[ROWS] = work.size[EDGES] = 0
     work.size[TURN] += 1
-    end = min(index.shape[0], begin + work.stage.shape[0])
+    end = min(index.shape[0], begin + work.d_log_prob.shape[0])
     for at in range(begin, end):
         decision = index[at]
         if at > begin and not _has_room(data, work, decision, (jobs, entry, members, options)):
