@@ -172,8 +172,8 @@ def plans_of_queries(logs: Iterable[ApplicationLog]) -> dict[int, Counter[str]]:
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for log in logs:
         for group in job_groups(log):
-            query = job_name(group.jobs, group.executions, log.settings, QUERY_PROPERTY)
-            name = job_name(group.jobs, group.executions, log.settings, PLAN_KEY)
+            query = job_name(group, log.settings, QUERY_PROPERTY)
+            name = job_name(group, log.settings, PLAN_KEY)
             if query and name:
                 counts[int(query.removeprefix("q"))][name] += 1
     return dict(counts)

@@ -57,7 +57,7 @@ def test_a_command_that_fails_leaves_no_new_folder(tmp_path: Path) -> None:
         raise OSError(5, "the disk is broken", "disk")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("parcae.cli.learn.read_runs", fail)
+        patch.setattr("parcae.cli.learn.read_logs", fail)
         (tmp_path / "log").write_bytes(small_log())
         assert run("parcae learn log -o a/b", tmp_path).returncode == 2
         assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "log"]

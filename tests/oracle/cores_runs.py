@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parcae.base.compiled.kernels import row_of
 from parcae.cluster.observation import Observation, observe
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import POOL
@@ -19,7 +20,7 @@ from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.playing import Simulation
+from parcae.simulation.kernels.playing import Simulation, Simulations
 from parcae.simulation.simulator import simulate
 from parcae.simulation.tables import DurationMode
 from parcae.workloads.durations import TaskDurations
@@ -197,6 +198,12 @@ class PlayedOrders:
             state.stage_orders[: len(orders.stages)] = orders.stages
             status = follow_orders(*simulation)
         return int(status)
+
+    def play_many(self, simulations: Simulations, first: int, last: int) -> None:
+        """Play the runs, one after another."""
+        for row in range(first, last):
+            state, future = row_of(simulations.states, row), row_of(simulations.futures, row)
+            simulations.status[row] = self.play(Simulation(state, future, simulations.tables))
 
 
 def among_tenants(policy: Any, jobs: Sequence[Job], pools: dict[str, Pool]) -> TenantPolicy:

@@ -9,7 +9,7 @@ from pathlib import Path
 from parcae.spark.jar import sources_folder
 from parcae.workloads.spark_log.application import SqlRecord
 from parcae.workloads.spark_log.events import JobStart, StageInfo
-from parcae.workloads.spark_log.naming import job_name
+from parcae.workloads.spark_log.naming import JobGroup, job_name
 from parcae.workloads.spark_log.plan import read_plan
 from tests.spark.java import java_sources, run_java
 
@@ -117,7 +117,8 @@ def _name_cases() -> list[dict[str, object]]:
         sql = [SqlRecord(0, 0, query, 0, read_plan({}), None)] if query else []
         for key in ("", "my.key", "spark.jobGroup.id", "spark.job.description"):
             # The reader leaves out jobs without the key; the plugin names them as without a key.
-            name = job_name([job], sql, {}, key or None) or job_name([job], sql, {}, None)
+            group = JobGroup([job], sql)
+            name = job_name(group, {}, key or None) or job_name(group, {}, None)
             case = {"properties": properties, "key": key, "execution": query, "name": name}
             cases.append({**case, "stage": _LAST_STAGE.name})
     return cases

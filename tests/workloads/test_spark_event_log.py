@@ -11,7 +11,7 @@ from parcae.workloads.job import JobSpec
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
 from parcae.workloads.spark_log.events import JobStart
-from parcae.workloads.spark_log.naming import job_name
+from parcae.workloads.spark_log.naming import JobGroup, job_name
 from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import (
     executor,
@@ -176,8 +176,8 @@ def test_a_key_is_not_what_spark_names_the_broadcast_of_a_query(tmp_path: Path, 
         "spark.job.description": f"broadcast exchange (runId {run_id})",
     }
     jobs = [JobStart(0, 0, inner, ()), JobStart(1, 0, {key: "nightly"}, ())]
-    assert job_name(jobs, (), {}, key) == "nightly"
-    assert job_name(jobs[:1], (), {}, key) is None
+    assert job_name(JobGroup(jobs), {}, key) == "nightly"
+    assert job_name(JobGroup(jobs[:1]), {}, key) is None
 
 
 def test_a_setting_of_the_application_can_be_the_key(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from parcae.decima.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import shipped_policy, variant_name
 from parcae.policies.names import PolicyName, parse_name
 from parcae.policies.parameter_search import Knobs, Values
-from parcae.policies.registry import PolicyEntry, PolicySetting, make, refuse_argument
+from parcae.policies.registry import PolicyEntry, PolicySetting, make, refuse_argument, unknown
 from parcae.simulation.config import SimulationConfig
 
 #: More executors than any run grants; the kernels can double it.
@@ -273,7 +273,14 @@ def make_policy(text: str, num_executors: int) -> HeuristicPolicy:
 
     Example: `make_policy("weighted-fair:-1", num_executors=50)`.
     """
+    name = parse_name(text)
+    if not any(entry.matches(name) for entry in HEURISTICS):
+        if not (any(entry.matches(name) for entry in POLICIES) or name.is_checkpoint):
+            raise unknown(name, "executors")
+        raise PolicyError(
+            f"policy {text!r} needs a workload: use it in `parcae compare` or `parcae simulate`"
+        )
     # Heuristics look at the cluster only.
     setting = PolicySetting(None, SimulationConfig(num_executors=num_executors))  # type: ignore[arg-type]
-    policy: HeuristicPolicy = make(parse_name(text), setting)
+    policy: HeuristicPolicy = make(name, setting)
     return policy
