@@ -161,8 +161,10 @@ def foretold(work: Work, name: str, seed: int, times: float) -> dict[str, float]
     # What ran before the schedule began, warmed executors up.
     logged.runs = [run for app, runs in by_name.items() for run in runs[-jobs[app] :]]
     found = consolidate(logged, held, EXECUTORS)
-    parties = {one.name: one.account[0] for one in found.parties if one.kind == "application"}
-    return {"": float(found.clusters[1].times_ms.mean()) / MS_PER_S, **parties}
+    parties = {
+        one["name"]: one["account_mean_s"] for one in found.parties if one["kind"] == "application"
+    }
+    return {"": found.clusters[1]["mean_s"], **parties}
 
 
 def foretold_rows(work: Work, seeds: range, times: float) -> Iterator[list[str]]:

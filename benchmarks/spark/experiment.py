@@ -108,7 +108,7 @@ def main(args: argparse.Namespace) -> None:
         ratio = result.effects["mean"].ratio
         held += ratio.low <= truth <= ratio.high
         logged = read_runs([measurement.log("stock", seed)], key=KEY)
-        foretold = forecast(logged, args.policy).all[1].ratio
+        foretold = forecast(logged, args.policy).all["ratio"]
         missed.append(abs(foretold.mean - truth))
         shown = (with_interval(one) for one in (foretold, ratio))
         rows.append([str(seed), str(len(took["stock"])), f"{truth:.3f}", *shown])

@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ class TpchSpark:
             "spark.local.dir": str(self._scratch),
             "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
         }
+        self.queued_s = float("nan")
         self._start_jvm(spark, jar, memory)
 
     def _start_jvm(self, spark: SparkHome, jar: Path | None, memory: str) -> None:
@@ -167,11 +169,13 @@ class TpchSpark:
         self._context_class._gateway, self._context_class._jvm = self._other
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def run(self, application: Application, arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    def run(
+        self, application: Application, arrivals: Sequence[Arrival], at_once: int | None = None
+    ) -> dict[str, Any]:
         """Start a context, run queries at their arrival times, and stop the context.
 
-        Every query has its own thread and its own pool. Returns the endings and the driver's
-        measurements.
+        Every query has its own thread and its own pool; if `at_once` is given, so many run, and
+        others wait outside Spark. Returns the endings and the driver's measurements.
         """
         begun = time.monotonic()
         log_start = self._log_size()
@@ -184,7 +188,7 @@ class TpchSpark:
             context._jvm.System.gc()
             read_meters = _meters(self._gateway.proc.pid)
             load = os.getloadavg()[0]
-            running = _Running(context, session, self._texts, application.suffix)
+            running = _Running(context, session, self._texts, application.suffix, at_once)
             setup_s = time.monotonic() - begun
             endings = running.play(arrivals)
             meters = read_meters()
@@ -206,13 +210,33 @@ class TpchSpark:
 
         On executors of another master nothing runs before.
         """
+        (endings,) = self.run_streams(
+            application, [[(query,) for queries in rounds for query in queries]]
+        )
+        return endings
+
+    def run_streams(
+        self, application: Application, streams: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[list[Ending]]:
+        """Run streams beside each other; a stream starts the queries of a group together.
+
+        Afterwards `queued_s` has for how long tasks waited for a processor of the machine.
+        """
         with self._context(application) as (context, session):
             self._open_tables(session)
             if application.master is None:  # the first tasks of a core take longer
                 session.sql(_ON_ALL_CORES)._jdf.collectAsList()
-            running = _Running(context, session, self._texts, application.suffix)
-            alone = ([Arrival(query, 0.0)] for queries in rounds for query in queries)
-            return [ending for arrivals in alone for ending in running.play(arrivals)]
+
+            def play(stream: Sequence[tuple[int, ...]]) -> list[Ending]:
+                running = _Running(context, session, self._texts, application.suffix)
+                groups = ([Arrival(query, 0.0) for query in group] for group in stream)
+                return [ending for group in groups for ending in running.play(group)]
+
+            before_s = _queued_s(self._gateway.proc.pid)
+            with ThreadPoolExecutor(len(streams)) as threads:
+                endings = list(threads.map(play, streams))
+            self.queued_s = _queued_s(self._gateway.proc.pid) - before_s
+            return endings
 
     def _open_tables(self, session: Any) -> None:
         for table in TABLES:
@@ -305,7 +329,15 @@ def _offer_pyspark(spark: SparkHome) -> None:
 class _Running:
     """Runs queries on a context, each in its own thread."""
 
-    def __init__(self, context: Any, session: Any, texts: Mapping[int, str], suffix: str) -> None:
+    def __init__(
+        self,
+        context: Any,
+        session: Any,
+        texts: Mapping[int, str],
+        suffix: str,
+        at_once: int | None = None,
+    ) -> None:
+        self._turns = threading.Semaphore(at_once) if at_once else nullcontext()
         self._suffix = suffix
         self._context = context
         self._session = session
@@ -346,7 +378,8 @@ class _Running:
             self._context.setLocalProperty("spark.scheduler.pool", f"{name}-{row:03d}")
             self._context.setLocalProperty(QUERY_PROPERTY, name + self._suffix)
             self._context.setJobDescription(name)
-            rows = self._session.sql(self._texts[arrival.query])._jdf.collectAsList()
+            with self._turns:
+                rows = self._session.sql(self._texts[arrival.query])._jdf.collectAsList()
             seconds = time.monotonic() - self._begun - arrival.at_s
             # The hash code of a Java set is the sum of those of its elements: order is irrelevant.
             digest = self._context._jvm.java.util.HashSet(rows).hashCode()
@@ -380,6 +413,16 @@ def process_cpu_s(pid: int) -> float:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return float("nan")
+
+
+def _queued_s(pid: int) -> float:
+    """How long the threads of a JVM that run tasks waited for a processor; NaN without /proc."""
+    waits_ns = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):  # the thread has ended
+            if (thread / "comm").read_text().startswith("Executor task"):
+                waits_ns.append(int((thread / "schedstat").read_text().split()[1]))
+    return sum(waits_ns) / 1e9 if waits_ns else float("nan")
 
 
 def _machine_cpu_s() -> float:

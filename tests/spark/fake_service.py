@@ -370,7 +370,7 @@ def not_an_order(request: Message) -> Message:
     return orders(request["seq"], [{"job_id": "1", "tier": "first"}])
 
 
-ANOTHER_VERSION: Message = {
+_OLD: Message = {
     "type": "error",
     "code": "bad_protocol",
     "message": "protocol 2 is not spoken here; spoken are 1",
@@ -383,7 +383,7 @@ MISBEHAVIOURS: dict[str, Behaviour] = {
     "garbage": saying(os.urandom(3) + b"\x00" * 5000),
     "http": saying(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
     "oversized": saying(struct.pack(">I", 0x7FFFFFFF) + b"{" * 100),
-    "older": saying(frame(ANOTHER_VERSION)),
+    "older": saying(frame(_OLD)),
     "mute": mute,
     "deaf": deaf,
     "only_pongs": only_pongs,

@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from parcae.base.texts import __version__
 from parcae.cli.main import app
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.service.client import greet
+from parcae.service.protocol import frame
 from parcae.spark import doctor
 from parcae.spark.doctor import Check, CheckResult, CheckTarget, check_fit, examine
 from parcae.spark.home import SparkHome, find_spark
@@ -26,9 +27,8 @@ from parcae.spark.jar import find_jar
 from parcae.spark.launch import SparkDefaults, Where
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload
-from tests.conftest import wait_until
-from tests.service.running import serving
-from tests.spark.fake_service import ANOTHER_VERSION, FakeService, frame, saying
+from tests.spark.fake_service import FakeService
+from tests.spark.greeter import Door
 from tests.spark.needs import needs_spark
 
 _PLUGIN = "parcae.spark.ParcaePlugin"
@@ -429,55 +429,78 @@ def test_policy_files_are_read(policy: Path, tmp_path: Path) -> None:
     assert "write one with `parcae export`" in check.text
 
 
+@pytest.fixture
+def open_door() -> Iterator[Callable[..., Door]]:
+    doors = list[Door]()
+
+    def make(**how: Any) -> Door:
+        doors.append(Door(**how))
+        return doors[-1]
+
+    yield make
+    for door in doors:
+        door.close()
+
+
+def test_a_service_is_greeted_and_left(open_door: Callable[..., Door]) -> None:
+    door = open_door()
+    (check,) = _checks("service", service=door.address)
+    assert check == Check("service", CheckResult.OK, f"{door.address} schedules by srpt")
+    door.close()
+    assert [message["type"] for message in door.received] == ["hello", "bye"]
+    assert door.received[0]["protocol"] == 2
+
+
+def test_the_secret_is_proved_both_ways(open_door: Callable[..., Door], tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret that nobody guesses\n")
+    door = open_door(secret=b"a secret that nobody guesses")
+    (check,) = _checks("service", service=door.address, secret_file=secret)
+    assert check.state is CheckResult.OK
+    assert check.text.endswith("and takes the secret")
+    door = open_door(secret=b"another secret")
+    (check,) = _checks("service", service=door.address, secret_file=secret)
+    assert check.state is CheckResult.WRONG
+    assert "refuses (denied)" in check.text
+    assert "the proof is wrong" in check.text
+
+
+def test_a_secret_with_which_the_plugin_takes_no_orders_is_wrong(
+    open_door: Callable[..., Door], tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    address = open_door().address
+    secret.write_text("a secret that nobody guesses")
+    (check,) = _checks("service", service=address, secret_file=secret)
+    assert check.state is CheckResult.WRONG
+    assert "asks for no secret" in check.text
+    secret.write_text("\n")
+    (check,) = _checks("service", service=address, secret_file=secret)
+    assert check.state is CheckResult.WRONG
+    assert "is empty" in check.text
+
+
 _KNOWN = b"a secret that nobody guesses"
 
 
-def test_a_service_is_greeted_and_left() -> None:
-    with serving() as server:
-        address = f"127.0.0.1:{server.port}"
-        (check,) = _checks("service", service=address)
-        assert check == Check("service", CheckResult.OK, f"{address} schedules by fair")
-        wait_until(lambda: server.num_connections == 0)
-
-
 @pytest.mark.parametrize(
-    ("theirs", "mine", "text"),
+    ("door", "secret", "message"),
     [
-        (_KNOWN, _KNOWN + b"\n", "and takes the secret"),
-        (b"another secret", _KNOWN, "refuses (denied)"),
-        (None, _KNOWN, "asks for no secret"),
-        (None, b"\n", "is empty"),
+        ({"secret": _KNOWN}, None, "give its file with --secret-file"),
+        ({"secret": _KNOWN, "is_impostor": True}, _KNOWN, "does not know the secret: is it your"),
+        ({"protocol": 3}, None, r"bad_protocol.*version 2 is not spoken: 3 is"),
+        ({"says": b"HTTP/1.1 400 Bad Request\r\n\r\n"}, None, "not a Parcae service: a frame"),
+        ({"says": frame(b"\xff{]")}, None, "not a Parcae service: the message: Invalid JSON"),
+        ({"says": frame(b"[]")}, None, "not a Parcae service: .* object"),
+        ({"says": struct.pack(">I", 99) + b"[]"}, None, "closed the connection"),
+        ({"says": frame(b'{"type":"pong","seq":1}')}, None, "sent pong; Welcome was expected"),
     ],
 )
-def test_the_secret_is_proved_both_ways(
-    tmp_path: Path, theirs: bytes | None, mine: bytes, text: str
+def test_what_is_no_service_for_the_plugin_is_said(
+    open_door: Callable[..., Door], door: dict[str, Any], secret: bytes | None, message: str
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(mine)
-    with serving(secret=theirs) as server:
-        (check,) = _checks("service", service=f"127.0.0.1:{server.port}", secret_file=secret)
-    assert (check.state is CheckResult.OK) == (theirs == _KNOWN)
-    assert text in check.text
-
-
-@pytest.mark.parametrize(
-    ("says", "message"),
-    [
-        (frame(ANOTHER_VERSION), r"bad_protocol.*protocol 2 is not spoken here"),
-        (frame({"type": "challenge", "nonce": "n" * 32}), "give its file with --secret-file"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a Parcae service: a frame"),
-        (struct.pack(">I", 3) + b"\xff{]", "not a Parcae service: the message: Invalid JSON"),
-        (struct.pack(">I", 2) + b"[]", "not a Parcae service: .* object"),
-        (struct.pack(">I", 99) + b"[]", "closed the connection|does not answer"),
-        (frame({"type": "pong", "seq": 1}), "sent pong; Welcome was expected"),
-    ],
-)
-def test_what_is_no_service_for_the_plugin_is_said(says: bytes, message: str) -> None:
-    service = FakeService()
-    service.change(saying(says))
     with pytest.raises(ConfigError, match=message):
-        greet(f"127.0.0.1:{service.port}", timeout_s=1.0)
-    service.close()
+        greet(open_door(**door).address, secret)
 
 
 def test_a_service_that_is_not_there_or_silent_is_said() -> None:

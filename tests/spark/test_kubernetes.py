@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,14 @@ import pytest
 import yaml
 
 from parcae.base.errors import ConfigError
-from parcae.spark.home import SparkHome
+from parcae.spark.home import SparkHome, find_spark
+from parcae.spark.jar import find_jar
 from parcae.spark.kubernetes import MOUNT
 from parcae.spark.launch import CLASS_PATH, PLUGINS, PluginSettings, needed_secret, spark_arguments
 from tests.cli.running import run
+from tests.spark.fake_kubernetes import fake_kubernetes
+from tests.spark.needs import needs_spark
+from tests.test_deploy import allowed
 
 _DIGEST = "spark.kubernetes.driver.annotation.parcae/digest"
 
@@ -169,3 +175,47 @@ def test_a_driver_in_a_pod_reads_the_files_of_a_secret(folder: Path) -> None:
     (folder / "my policy.json").write_bytes(bytes(1 << 20))
     with pytest.raises(ConfigError, match="the Secret would have 1,025 KiB"):
         conf()
+
+
+@needs_spark
+def test_a_pod_that_spark_makes_has_the_secret_that_submit_asks_for(tmp_path: Path) -> None:
+    policy = tmp_path / "my policy.json"
+    policy.write_text("{}")
+    with fake_kubernetes(find_spark(), tmp_path / "pods") as (master, pods):
+        words = ["--master", master, "--deploy-mode", "cluster", "local:///app.py"]
+        settings = ("container.image=any", "submission.waitAppCompletion=false")
+        confs = [word for each in settings for word in ("--conf", f"spark.kubernetes.{each}")]
+        own = ["spark", "submit", "--policy", str(policy), "--"]
+        done = subprocess.run(
+            [sys.executable, "-m", "parcae.cli.main", *own, *confs, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        (pod,) = pods.list()["items"]
+        (properties,) = [
+            each["data"]["spark.properties"]
+            for each in pods.others
+            if "spark.properties" in each.get("data", {})
+        ]
+    assert ("", "pods", "create") in pods.requests
+    assert pods.requests <= allowed("spark-submitter")
+    (command,) = re.findall(r"parcae spark kubernetes [^|]*", done.stderr)
+    secret = _secret(tmp_path, command.removeprefix("parcae spark kubernetes "))
+    assert (
+        base64.b64decode(secret["data"]["parcae-spark.jar"]) == find_jar(find_spark()).read_bytes()
+    )
+    (volume,) = [one for one in pod["spec"]["volumes"] if "secret" in one]
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+    (mount,) = [
+        one for one in pod["spec"]["containers"][0]["volumeMounts"] if one["name"] == volume["name"]
+    ]
+    assert mount["mountPath"] == MOUNT
+    digest = secret["metadata"]["annotations"]["parcae/digest"]
+    assert pod["metadata"]["annotations"]["parcae/digest"] == digest
+    lines = dict(re.findall(r"^(spark\S+?)=(.*)$", properties, re.MULTILINE))
+    assert lines[PLUGINS] == "parcae.spark.ParcaePlugin"
+    for name in (CLASS_PATH, "spark.parcae.policy"):
+        path = Path(lines[name])
+        assert (str(path.parent), path.name in secret["data"]) == (MOUNT, True)

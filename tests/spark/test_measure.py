@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.spark import tables
 from benchmarks.spark.measure import Measurement, parser, with_fresh_durations
 
+from parcae.base.errors import ConfigError
 from parcae.workloads.archive import load_workload
 from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, StageSpec
@@ -48,6 +50,34 @@ def _write_round(measured: Measurement, name: str, jobs: list[tuple[str, int]]) 
     (logs / "log").write_bytes(to_bytes(events))
     note = {"seconds": {}, "at": "2026-01-02T03:04:05+00:00", "load": 2.0}
     measured.work.kept(f"finished/{name}", lambda: note)
+
+
+def test_only_the_smallest_scale_factor_is_also_measured_on_new_executors(tmp_path: Path) -> None:
+    measured = _measurement(tmp_path, "--scale-factors 2,0.1 --repetitions 1")
+    assert measured.rounds(2.0) == {"sf2-round-1": (1, 6)}
+    cold = {"cold-sf0.1-q1": (1,), "cold-sf0.1-q6": (6,)}
+    assert measured.rounds(0.1) == {"sf0.1-round-1": (1, 6), **cold}
+
+
+def test_what_is_missing_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "_generator", lambda: "tpchgen-cli")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "pyspark" else find(n))
+    with pytest.raises(ConfigError, match=r"pyspark.*pip install -r"):
+        tables.check_tools()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="needs Java 17 or newer"):
+        tables.check_tools()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    picked = 'Picked up JAVA_TOOL_OPTIONS: -Dversion="9"'
+    for says, version in (('openjdk version "17.0.15" 2025', "17.0.15"), ("Java", "unknown")):
+        java.write_text(f"#!/bin/sh\necho '{picked}' >&2\necho '{says}' >&2\n")
+        java.chmod(0o755)
+        assert tables._java_version() == version
 
 
 def test_the_profile_has_warm_durations_and_fresh_ones_of_new_executors(tmp_path: Path) -> None:

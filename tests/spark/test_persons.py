@@ -77,6 +77,33 @@ def test_unlike_persons_are_compared_with_their_pools_also_at_the_same_arrivals(
     assert not spark.asked  # all were kept
 
 
+def test_the_big_query_is_held_against_the_equal_split(spark: _Spark, tmp_path: Path) -> None:
+    for scenario, num_persons in (("loop", 2), ("loops", 3)):
+        rows = persons.rows_of(scenario, _measure(tmp_path, scenario))
+        (row,) = [row for row in rows if row[:2] == ["account", "etl"]]
+        expected = _ACCOUNT_IS_FASTER * 4 / num_persons  # alone on one core, of four
+        assert row[6].startswith(f"{expected:.3f}"[:4])
+        assert spark.asked["srpt-1000-run"][0].plugin is not None
+
+
+def test_a_published_trace_has_a_row_of_its_small_jobs(spark: _Spark, tmp_path: Path) -> None:
+    head = "job,name,stage,parents,tasks,duration_mean_ms,arrival_s,pool\n"
+    stages = ["{0},q,map,,2,{1},{0},ann", "{0},q,sum,map,1,10,,ann"]
+    lines = [line.format(job, 10_000 if job == 4 else 100) for job in range(5) for line in stages]
+    (tmp_path / "homo.csv").write_text(head + "\n".join(lines) + "\n")
+    runs = _measure(tmp_path, "homo", "--traces", str(tmp_path), "--time-scale", "0.5")
+    _, mix = spark.asked["pools-1000-run"]
+    assert [job["arrival_ms"] for job in mix["jobs"]] == [0, 500, 1_000, 1_500, 2_000]
+    assert mix["jobs"][0]["stages"] == [
+        {"parents": [], "sleep_ms": [50, 50]},
+        {"parents": [0], "sleep_ms": [5]},
+    ]
+    rows = {(row[0], row[1]): row for row in persons.rows_of("homo", runs)}
+    assert {whose for _, whose in rows} == {"all", "small"}
+    assert rows["fair", "small"][2] == "0.10"  # 105 ms each; the large one has 10,005
+    assert rows["fair", "all"][2] == "2.08"
+
+
 def test_a_replayed_job_waits_for_another_and_is_left_out_when_its_time_is_over(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from parcae.base.errors import ConfigError
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.jar import find_jar, sources_folder
 from tests.conftest import wait_until
+from tests.spark.fake_kubernetes import fake_kubernetes
 from tests.spark.java import compile_java, java_sources, jdk_tool
 from tests.spark.proofs import (
     PLUGIN,
@@ -25,6 +26,7 @@ from tests.spark.proofs import (
     write_two_queries,
 )
 from tests.spark.standalone import standalone_cluster
+from tests.test_deploy import allowed
 
 _ANSWER = "40 2, short first"
 #: Options that Spark 3 needs on Java 17; spark-submit sets them, but a worker does not.
@@ -152,6 +154,22 @@ def test_standalone_with_the_driver_on_the_cluster(
         (log,) = (tmp_path / "cluster" / "work").glob("driver-*/stderr")
         wait_until(application.trace.is_settled)
         application.assert_right(log.read_text())
+
+
+@pytest.mark.slow
+def test_kubernetes(application: Application, tmp_path: Path) -> None:
+    settings = {
+        "spark_executor_instances": 2,
+        "spark_kubernetes_container_image": "any",
+        "spark_kubernetes_allocation_batch_delay": "1s",
+    }
+    with (
+        fake_kubernetes(application.spark, tmp_path / "pods") as (master, pods),
+        _start(application, master, **settings) as driver,
+    ):
+        application.assert_run(driver)
+        assert pods.num_made == 2
+        assert pods.requests <= allowed("spark-driver")
 
 
 @pytest.mark.slow

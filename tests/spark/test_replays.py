@@ -247,6 +247,17 @@ def test_results_of_other_mixes_another_spark_or_another_checkpoint_are_kept_apa
     assert [*checkpoint.parent.iterdir()] == [checkpoint]
 
 
+def test_policies_of_the_demonstration_are_paired_with_sparks_own(
+    spark: _Spark, tmp_path: Path
+) -> None:
+    result = _demo(tmp_path, "fair,fifo,srpt")["policies"]
+    average_s = {name: np.mean(one["average_jct_s_by_seed"]) for name, one in result.items()}
+    assert result["srpt"]["ratio_to_fair"]["mean"] == pytest.approx(
+        average_s["srpt"] / average_s["fair"]
+    )
+    assert result["fifo"]["ratio_to_fifo"]["mean"] == 1
+
+
 # Sizes.
 
 
@@ -269,3 +280,11 @@ def test_a_stopped_comparison_of_sizes_continues_and_more_seeds_are_added(
     assert len(spark.runs) == 8
     _sizes(tmp_path, seeds=6)
     assert len(spark.runs) == 8 + 8  # seeds 1000 and 1001 are there; 1002 ran alone
+
+
+def test_tasks_take_equally_long_at_all_sizes(tmp_path: Path) -> None:
+    spread = TaskDurations.of(np.array([100, 900, 4000], np.int64))
+    workload = Workload("w", (JobSpec("a", (StageSpec(30, spread),)),))
+    question = fidelity.question_of(_args(fidelity, tmp_path, "fifo", cores=(2, 4)), workload)
+    other = replace(question, cores=(16,))
+    assert fidelity.sleeping_mixes(question, _COSTS) == fidelity.sleeping_mixes(other, _COSTS)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.spark import tpch
+from benchmarks.spark import demo, measure, queries, tpch
 from benchmarks.spark.cores import (
+    QueryProfile,
     Spans,
     busy_ms,
     busy_share,
@@ -104,6 +106,35 @@ def test_the_policies_of_a_seed_run_in_random_order_with_repeats_of_fair(tmp_pat
     assert tpch.run_name(1, "parcae+account", 2) == "seed-1-parcae_account-again-2"
 
 
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (tpch, "--policies fair,fair"),
+        (tpch, "--scale-factor 0"),
+        (tpch, "--load 1"),
+        (tpch, "--queries 1"),
+        (tpch, "--seed-start 900000"),
+        (tpch, "--gap nan"),
+        (tpch, "--cores 0"),
+        (tpch, "--conf spark.sql.ansi.enabled"),
+        (tpch, "--conf spark.driver.memory=2g"),
+        (tpch, "--conf spark.eventLog.enabled=true"),
+        (measure, "--scale-factors 0"),
+        (measure, "--repetitions 0"),
+        (measure, "--queries 23"),
+        (demo, "--time-scale inf"),
+        (demo, "--seeds 0"),
+        (demo, "--policies a,,b"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    script: Any, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        script.parser().parse_args(words.split())
+    assert words.split()[0] in capsys.readouterr().err
+
+
 # Busy cores.
 
 
@@ -112,6 +143,15 @@ def test_busy_time_is_that_within_the_window() -> None:
     assert busy_ms(tasks, 2, 8) == 6 + 3
     assert busy_share(tasks, 2, 0, 20) == 25 / 40
     assert busy_share(tasks, 2, 20, 20) == 0
+
+
+def test_without_proc_the_cores_of_others_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for reader in ("process_cpu_s", "_machine_cpu_s"):
+        monkeypatch.setattr(queries, reader, lambda *_: math.nan)
+    read = queries._meters(1)()
+    assert read["python_cpu_s"] >= 0
+    assert math.isnan(read["jvm_cpu_s"])
+    assert math.isnan(read["other_cores"])
 
 
 def test_idle_time_is_as_a_plain_count_says() -> None:
@@ -189,6 +229,12 @@ def test_the_gap_follows_how_busy_the_cores_were() -> None:
     found = {"gap_s": 2.5, "points": [(2.0, 0.9), (2.5, 0.8)]}
     for load, is_guess in ((0.8, False), (0.3, True), (None, False)):
         assert ("guess" in tpch.described(found, load)) == is_guess
+
+
+def test_fifo_goes_by_spark_jobs_where_every_stage_is_one() -> None:
+    assert tpch.simulated_name("fifo", {}) == "fifo:spark-jobs"
+    assert tpch.simulated_name("fifo", {"spark.sql.adaptive.enabled": "false"}) == "fifo"
+    assert tpch.simulated_name("srpt", {}) == "srpt"
 
 
 # Pairing and merging.
@@ -278,3 +324,46 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
         run(_args(tmp_path, "--repeats 0 --gap 2"))
     with pytest.raises(ConfigError, match="differ in cores"):
         run(_args(tmp_path, "--cores 3"))
+
+
+def test_what_was_measured_is_simulated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = _args(tmp_path, "--policies fair,srpt --seeds 1")
+    work = Work(tmp_path)
+    work.kept("calibration", lambda: {"gap_s": 1.0, "points": []})
+    study = tpch.Study(args, SparkHome(tmp_path, "4.3.0", "2.13"))
+    jobs = tuple(chain(row, 2, 100 * row, f"plan-{row}") for row in (1, 2, 3))
+    study.profile = QueryProfile(Workload("w", jobs), {1: 0, 2: 1, 3: 2})
+    study.foretell()
+    said = [json.loads(path.read_text()) for path in sorted((tmp_path / "foretold").iterdir())]
+    assert [(one["seed"], one["policy"]) for one in said] == [(1000, "fair"), (1000, "srpt")]
+    assert all(one["mean_s"] > 0 for one in said)
+    monkeypatch.setattr(tpch.Study, "_simulated", lambda *_: 1 / 0)
+    study.foretell()
+
+
+def test_a_policy_whose_file_changed_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
+    rule = tmp_path / "rule.safetensors"
+    home = SparkHome(tmp_path, "4.3.0", "2.13")
+    args = _args(tmp_path / "work", f"--policies fair,{rule}")
+    for content in (b"one", b"one"):
+        rule.write_bytes(content)
+        tpch.Study(args, home)
+    rule.write_bytes(b"another")
+    with pytest.raises(ConfigError, match=r"rule\.safetensors is not what it was"):
+        tpch.Study(args, home)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--policies srpt", "needs fair"),
+        ("--jar nowhere.jar", "nowhere.jar does not exist"),
+        ("--merge nowhere", "nowhere is no work folder"),
+    ],
+)
+def test_a_command_that_cannot_run_says_why(words: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        tpch.main(_args(tmp_path, words))
+    assert list(tmp_path.iterdir()) == []

@@ -32,6 +32,36 @@ pytestmark = [
 ]
 
 
+def _run(work: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*_SCRIPT, *_LESS, *_QUICK, "--work", str(work), *arguments]
+    options: Any = {"cwd": REPOSITORY, "capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run(command, check=False, **options)
+
+
+def test_policies_are_run_and_compared_and_nothing_is_run_twice(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    result_file = tmp_path / "tpch.json"
+    choice = ["--seeds", "1", "--repeats", "0", "--policies", "fifo,fair,srpt"]
+    arguments = (*choice, "--json", str(result_file))
+    done = _run(work, *arguments)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(result_file.read_text())["policies"]
+    assert list(found) == ["fair", "fifo", "srpt"]
+    for policy in found.values():
+        assert policy["seeds"] == [1000]
+        assert policy["num_wrong"] == 0
+        assert policy["average_s"]["mean"] > 0
+        assert policy["driver_cpu_s"]["mean"] > 0
+        assert 0 < policy["makespan_busy_share"]["mean"] <= 1
+    assert found["srpt"]["known_share"]["mean"] == 1.0  # plans have the same names in every run
+    record = json.loads((work / "runs" / "seed-1000-srpt.json").read_text())
+    assert any("parcae: on, srpt by" in line for line in record["plugin_lines"])
+    assert (work / "ratios.png").stat().st_size > 1_000
+    before = {path: path.stat().st_mtime_ns for path in sorted((work / "runs").iterdir())}
+    assert _run(work, *arguments).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in sorted((work / "runs").iterdir())} == before
+
+
 def test_the_commands_of_the_document_run_and_merge(tmp_path: Path) -> None:
     """On fewer cores, with fewer and smaller queries, and one seed where the page has several."""
     page = (REPOSITORY / "docs" / "spark-tpch.md").read_text().splitlines()
