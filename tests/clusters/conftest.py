@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -50,6 +51,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
 @pytest.fixture
 def namespace(cluster: Kubernetes, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """A namespace of the test's own."""
-    name = request.node.name.replace("_", "-")[:63].strip("-")
+    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
     with cluster.namespace(name) as made:
         yield made

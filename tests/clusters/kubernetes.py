@@ -104,7 +104,7 @@ class PodRun(Run):
 
     def on_cluster(self) -> list[str]:
         """What every pod of the driver said so far."""
-        logs = sorted(self.namespace.folder.glob(f"*-{_driver(self.folder)}/log"))
+        logs = sorted(self.namespace.folder.glob(f"*-{self.folder.name}-*driver/log"))
         return [log.read_text(errors="replace") for log in logs]
 
 

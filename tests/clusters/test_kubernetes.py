@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from urllib.error import HTTPError
@@ -83,91 +84,162 @@ def test_the_api_server_takes_the_chart_in_a_dry_run(namespace: Namespace) -> No
     assert not namespace.cluster.admin.call("GET", namespace.path("services"))["items"]
 
 
-#: A checkout of kubeflow/spark-operator in which `make build-operator` has run.
-_OPERATOR = os.environ.get("SPARK_OPERATOR")
+@dataclass(frozen=True)
+class Operator:
+    """One of the two operators for SparkApplications, from a checkout in which it is built."""
 
+    #: The environment variable that names the checkout.
+    variable: str
+    version: str
+    definitions: str
 
-@contextmanager
-def _operator(namespace: Namespace, checkout: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Kubeflow's operator as a process, which watches the namespace."""
-    admin = namespace.cluster.admin
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    files = sorted((checkout / "config/crd/bases").glob("*.yaml"))
-    for file in files:
-        admin.call("POST", definitions, yaml.safe_load(file.read_text()))
-    wait_until(
-        lambda: (
-            sum(
-                (condition["type"], condition["status"]) == ("Established", "True")
-                for one in admin.call("GET", definitions)["items"]
-                for condition in one["status"].get("conditions") or ()
+    @property
+    def checkout(self) -> Path:
+        return Path(os.environ[self.variable])
+
+    def command(self, namespace: str) -> list[str]:
+        """How it starts, as a process that watches a namespace."""
+        if self is KUBEFLOW:
+            words = [f"--namespaces={namespace}", "--leader-election=false"]
+            words += ["--enable-metrics=false", "--enable-ui-service=false"]
+            words += ["--kube-api-qps=50", "--kube-api-burst=50"]
+            return [str(self.checkout / "bin/spark-operator"), "controller", "start", *words]
+        (jar,) = (self.checkout / "spark-operator/build/libs").glob("*-all.jar")
+        settings = {"watchedNamespaces": namespace, "dynamicConfig.enabled": "false"}
+        words = [f"-Dspark.kubernetes.operator.{name}={one}" for name, one in settings.items()]
+        return ["java", *words, "-cp", str(jar), "org.apache.spark.k8s.operator.SparkOperator"]
+
+    def application(self, folder: Path, namespace: Namespace) -> Object:
+        """The SparkApplication with what `parcae spark kubernetes` prints for it."""
+        words = ["spark", "kubernetes", "--as", self.version.partition("/")[2]]
+        printed = CliRunner().invoke(app, words)
+        spec: Object = yaml.safe_load(printed.stdout)["spec"]
+        conf = {name: str(value) for name, value in settings(folder).items()}
+        spec["sparkConf"] |= conf | {"spark.pyspark.python": sys.executable}
+        version = namespace.cluster.spark.version
+        arguments = [str(folder / "result")]
+        if self is KUBEFLOW:
+            spec["driver"] |= {"serviceAccount": "spark-driver", "cores": 1, "memory": "512m"}
+            spec |= {
+                "type": "Python",
+                "mode": "cluster",
+                "image": "any",
+                "mainApplicationFile": f"local://{APP}",
+                "arguments": arguments,
+                "sparkVersion": version,
+                "executor": {"instances": 2, "cores": 2, "memory": "512m"},
+                "restartPolicy": {
+                    "type": "OnFailure",
+                    "onFailureRetries": 1,
+                    "onFailureRetryInterval": 1,
+                },
+            }
+        else:
+            spec["sparkConf"] |= {
+                "spark.kubernetes.container.image": "any",
+                "spark.kubernetes.authenticate.driver.serviceAccountName": "spark-driver",
+            }
+            spec |= {
+                "pyFiles": f"local://{APP}",
+                "driverArgs": arguments,
+                "runtimeVersions": {"sparkVersion": version},
+                "applicationTolerations": {
+                    "restartConfig": {
+                        "restartPolicy": "OnFailure",
+                        "maxRestartAttempts": 1,
+                        "restartBackoffMillis": 1000,
+                    },
+                    "resourceRetainPolicy": "Always",
+                },
+            }
+        return {
+            "apiVersion": self.version,
+            "kind": "SparkApplication",
+            "metadata": {"name": folder.name, "namespace": namespace.name},
+            "spec": spec,
+        }
+
+    @contextmanager
+    def running(self, namespace: Namespace, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+        """Its definitions, and its process."""
+        admin = namespace.cluster.admin
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        files = sorted((self.checkout / self.definitions).glob("*.yaml"))
+        made = [admin.call("POST", definitions, yaml.safe_load(f.read_text())) for f in files]
+        names = [one["metadata"]["name"] for one in made]
+
+        def are_established() -> bool:
+            found = (admin.call("GET", f"{definitions}/{name}")["status"] for name in names)
+            return all(
+                any(
+                    (condition["type"], condition["status"]) == ("Established", "True")
+                    for condition in status.get("conditions") or ()
+                )
+                for status in found
             )
-            == len(files)
-        )
-    )
-    words = [f"--namespaces={namespace.name}", "--leader-election=false", "--enable-metrics=false"]
-    words += ["--enable-ui-service=false", "--kube-api-qps=50", "--kube-api-burst=50"]
-    variables = {
-        "KUBECONFIG": str(write_config(namespace.cluster.home, "admin")),
-        "KUBERNETES_SERVICE_HOST": ADDRESS,
-        "KUBERNETES_SERVICE_PORT": "443",
-        "SPARK_HOME": str(namespace.cluster.spark.path),
-        "SPARK_LOCAL_IP": ADDRESS,
-        "SPARK_USER": "ann",
-    }
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            [checkout / "bin/spark-operator", "controller", "start", *words],
-            env={**os.environ, **variables},
-            stdout=said,
-            stderr=said,
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(60)
+
+        wait_until(are_established)
+        variables = {
+            "KUBECONFIG": str(write_config(namespace.cluster.home, "admin")),
+            "KUBERNETES_SERVICE_HOST": ADDRESS,
+            "KUBERNETES_SERVICE_PORT": "443",
+            "SPARK_HOME": str(namespace.cluster.spark.path),
+            "SPARK_LOCAL_IP": ADDRESS,
+            "SPARK_USER": "ann",
+        }
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                self.command(namespace.name),
+                env={**os.environ, **variables},
+                stdout=said,
+                stderr=said,
+            )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
-@pytest.mark.skipif(
-    _OPERATOR is None, reason="needs SPARK_OPERATOR, a checkout with its bin/spark-operator"
+KUBEFLOW = Operator("SPARK_OPERATOR", "sparkoperator.k8s.io/v1beta2", "config/crd/bases")
+APACHE = Operator(
+    "APACHE_SPARK_OPERATOR",
+    "spark.apache.org/v1",
+    "build-tools/helm/spark-kubernetes-operator/crds",
 )
-def test_kubeflows_operator_runs_an_application(namespace: Namespace, tmp_path: Path) -> None:
+
+
+@pytest.mark.parametrize("operator", [KUBEFLOW, APACHE], ids=["v1beta2", "v1"])
+def test_an_operator_runs_an_application_and_restarts_its_driver(
+    operator: Operator, namespace: Namespace, tmp_path: Path
+) -> None:
+    if operator.variable not in os.environ:
+        pytest.skip(f"needs {operator.variable}, a checkout in which the operator is built")
     _apply_secret(namespace)
     folder = tmp_path / "nightly"
-    (folder / "events").mkdir(parents=True)
-    printed = CliRunner().invoke(app, ["spark", "kubernetes", "--as", "v1beta2"])
-    spec: Object = yaml.safe_load(printed.stdout)["spec"]
-    conf = {name: str(value) for name, value in settings(folder).items()}
-    spec["sparkConf"] |= conf | {"spark.pyspark.python": sys.executable}
-    spec["driver"] |= {"serviceAccount": "spark-driver", "cores": 1, "memory": "512m"}
-    spec |= {
-        "type": "Python",
-        "mode": "cluster",
-        "image": "any",
-        "mainApplicationFile": f"local://{APP}",
-        "arguments": [str(folder / "result")],
-        "sparkVersion": namespace.cluster.spark.version,
-        "executor": {"instances": 2, "cores": 2, "memory": "512m"},
-    }
-    version = "sparkoperator.k8s.io/v1beta2"
-    manifest = {"apiVersion": version, "kind": "SparkApplication", "spec": spec}
-    manifest["metadata"] = {"name": folder.name, "namespace": namespace.name}
+    goes_on = hold(folder)
+    (folder / "events").mkdir()
+    manifest = operator.application(folder, namespace)
     (tmp_path / "manifest.yaml").write_text(yaml.safe_dump(manifest))
     log = tmp_path / "operator.log"
-    with _operator(namespace, Path(str(_OPERATOR)), log) as process:
+    with operator.running(namespace, log) as process:
         namespace.apply(json.dumps(manifest), namespace.cluster.admin)
         run = PodRun(folder, process, True, namespace)
-        where = namespace.path("sparkapplications", folder.name, version)
+        where = namespace.path("sparkapplications", folder.name, operator.version)
 
-        def state() -> str:
-            status = namespace.cluster.admin.call("GET", where).get("status", {})
-            return str(status.get("applicationState", {}).get("state", ""))
+        def status() -> str:
+            return json.dumps(namespace.cluster.admin.call("GET", where).get("status", {}))
 
-        ends = ("COMPLETED", "FAILED", "SUBMISSION_FAILED")
-        wait_until(lambda: process.poll() is not None or state() in ends, 300.0)
-        assert state() == "COMPLETED", log.read_text()[-4000:]
-    assert ON in run.drivers()[0]
+        try:
+            run.wait(lambda: run.drivers() and ON in run.drivers()[0], ON)
+            run.wait_for_start()
+            namespace.delete_pod(namespace.pods("driver")[0]["metadata"]["name"])
+            run.wait(lambda: ON in "".join(run.drivers()[1:]), f"{ON} after a restart")
+            goes_on.unlink()
+            ends = ('"COMPLETED"', '"Succeeded"')
+            run.wait(lambda: any(end in status() for end in ends), "the operator to see its end")
+        except AssertionError as error:
+            raise AssertionError(f"{status()}\n{log.read_text()[-4000:]}") from error
     run.check("ann")
     assert is_short_first(run.logged("ann", ""))
 

@@ -69,10 +69,7 @@ def test_cluster_mode_beside_the_users_own_jars_and_files(yarn: Yarn, tmp_path: 
     assert is_short_first(run.logged("etl", "default"))
 
 
-def test_stock_commands_with_the_printed_settings_or_an_artifact(
-    yarn: Yarn, tmp_path: Path
-) -> None:
-    """By hand: what `parcae spark conf` prints, and what Maven deployed."""
+def test_stock_commands_with_the_printed_settings(yarn: Yarn, tmp_path: Path) -> None:
     policy = tmp_path / "my policy.json"
     write_policy(export_policy("srpt", toy_workload()), policy)
     words = ["spark", "conf", "--where", "yarn-cluster", "--policy", str(policy)]
@@ -83,6 +80,10 @@ def test_stock_commands_with_the_printed_settings_or_an_artifact(
         run.finish()
     assert "parcae: on, srpt by parcae-policy.json" in run.drivers()[0]
     run.check("etl")
+
+
+def test_a_stranger_needs_two_settings(yarn: Yarn, tmp_path: Path) -> None:
+    """Spark's own command and what Maven deployed, with nothing of Parcae on the machine."""
     deployed(tmp_path, yarn.spark.scala, "-DskipTests")
     options = (
         *("--repositories", (tmp_path / "repository").as_uri()),
@@ -90,10 +91,15 @@ def test_stock_commands_with_the_printed_settings_or_an_artifact(
         *("--conf", "spark.plugins=parcae.spark.ParcaePlugin"),
         *("--conf", f"spark.jars.ivy={tmp_path}/ivy"),
     )
-    with yarn.submit(tmp_path / "fetched", *options, cluster=True, is_stock=True) as run:
-        run.finish()
-    assert ON in run.drivers()[0]
-    run.check("etl")
+    for is_cluster in (True, False):
+        began_s = time.monotonic()
+        folder = tmp_path / f"in-{'cluster' if is_cluster else 'client'}"
+        with yarn.submit(folder, *options, cluster=is_cluster, is_stock=True) as run:
+            run.wait_for(ON)
+            print(f"{shlex.join(map(str, run.process.args))}\nparcae: on", end=" ")
+            print(f"after {time.monotonic() - began_s:.1f} s")
+            run.finish()
+        run.check("etl")
 
 
 def test_an_executor_that_is_killed(yarn: Yarn, tmp_path: Path) -> None:
