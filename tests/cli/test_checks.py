@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from parcae.base.files import check_folder
 from parcae.policies.learned import SHIPPED
 from parcae.workloads.archive import write_workload
 from parcae.workloads.durations import TaskDurations
@@ -79,10 +78,6 @@ def test_a_recipe_that_a_study_does_not_know_is_refused_first(study: str, tmp_pa
     assert done.returncode == 2
     assert done.stderr.startswith("parcae: no recipe 'steps' of ")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_default_is_never_refused(tmp_path: Path) -> None:
-    assert run("parcae simulate toy --jobs 2 --cores 4", tmp_path).returncode == 0
 
 
 #: Commands that write, each up to the option.
@@ -350,13 +345,6 @@ def test_every_option_that_names_a_file_or_policies_is_checked(
 @pytest.mark.parametrize("command", ["tune toy -o t.safetensors --budget inf", "serve --for inf"])
 def test_an_infinite_number_is_refused(command: str, tmp_path: Path) -> None:
     refused(f"parcae {command}", tmp_path, "is no finite number: give a number, such as 1.5")
-
-
-def test_a_folder_is_checked_by_the_nearest_one_that_exists(tmp_path: Path) -> None:
-    check_folder(tmp_path / "a" / "b")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NotADirectoryError):
-        check_folder(tmp_path / "file" / "b")
 
 
 def test_the_folder_of_recordings_is_checked_before_the_service_compiles(tmp_path: Path) -> None:

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from parcae.cli.main import main
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.names import parse_name
 from parcae.rigid.policies.catalog import PackingSetting, make_packing_policy, packing_checkpoint
 from parcae.rigid.policies.policy import PackingPolicy
 from tests.cli.packing_files import swf_text, write_packing_files
+from tests.cli.running import ran, refused
 from tests.conftest import shared_data
 
 
-class Done(NamedTuple):
-    """How a command ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[[str], Done]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in a folder with small files."""
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path) -> None:
     write_packing_files(tmp_path)
-    monkeypatch.chdir(tmp_path)
-
-    def run_command(command: str) -> Done:
-        monkeypatch.setattr("sys.argv", shlex.split(command))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        code = ended.value.code
-        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return run_command
 
 
 def _in_rigid(command: str) -> str:
@@ -52,7 +27,7 @@ def _in_rigid(command: str) -> str:
 
 
 def test_every_sequence_of_a_job_set_has_the_variant_of_its_own_arrivals(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
 
@@ -72,15 +47,19 @@ def test_every_sequence_of_a_job_set_has_the_variant_of_its_own_arrivals(
         for gap in (1, 2, 10)
     ]
     (tmp_path / "own.json").write_text(json.dumps({"sequences": sequences}))
-    done = run("parcae simulate --world rigid --job-set own.json --set all --policy deeprm --json")
-    assert done.code == 0, done.err
+    ran(
+        "parcae simulate --world rigid --job-set own.json --set all --policy deeprm --json",
+        tmp_path,
+    )
     assert [path.stem for path in made if path] == ["deeprm-1.0", "deeprm-0.5", "deeprm-0.1"]
 
 
-def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(run: Run) -> None:
+def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(tmp_path: Path) -> None:
     path = shared_data("conformance/deeprm.json")
-    done = run(f"parcae simulate --world rigid --job-set {path} --set all --policy all --json")
-    rows = [json.loads(line) for line in done.out.splitlines()]
+    done = ran(
+        f"parcae simulate --world rigid --job-set {path} --set all --policy all --json", tmp_path
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
     sequences = json.loads(path.read_text())["sequences"]
     expected = {
         (s["name"], policy): result for s in sequences for policy, result in s["expected"].items()
@@ -94,29 +73,27 @@ def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(run: Run) -
             assert row[key] == pytest.approx(wanted[key], abs=1e-6), (row, key)
 
 
-def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(
-    run: Run, tmp_path: Path
-) -> None:
-    done = run(
-        "parcae simulate --world rigid --load 70% --policy sjf,easy --seed 1003 --gantt g.png"
+def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(tmp_path: Path) -> None:
+    done = ran(
+        "parcae simulate --world rigid --load 70% --policy sjf,easy --seed 1003 --gantt g.png",
+        tmp_path,
     )
-    assert done.code == 0, done.err
-    assert "slowdown" in done.out
+    assert "slowdown" in done.stdout
     assert (tmp_path / "g.png").exists()
-    done = run("parcae simulate --world rigid --swf log.swf --policy fcfs --json")
-    row = json.loads(done.out)
+    done = ran("parcae simulate --world rigid --swf log.swf --policy fcfs --json", tmp_path)
+    row = json.loads(done.stdout)
     assert len(row["start"]) == 800
     assert row["reward_as_coded"] is None
 
 
-def test_compare_writes_json_and_a_report(run: Run, tmp_path: Path) -> None:
-    done = run(
+def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
+    done = ran(
         "parcae compare --world rigid --load 1.3 --policies sjf,packer,tetris --seeds 4 "
         "--json c.json "
-        "--report r.html"
+        "--report r.html",
+        tmp_path,
     )
-    assert done.code == 0, done.err
-    assert "tetris: knob " in done.out
+    assert "tetris: knob " in done.stdout
     data = json.loads((tmp_path / "c.json").read_text())
     assert list(data["policies"]) == ["sjf", "packer", "tetris"]
     assert data["settings"]["source"]["rates"] == [pytest.approx(0.704607, abs=1e-6)]
@@ -125,12 +102,12 @@ def test_compare_writes_json_and_a_report(run: Run, tmp_path: Path) -> None:
     assert "load 1.3, mix code" in (tmp_path / "r.html").read_text()
 
 
-def test_compare_runs_a_log_and_says_what_reading_it_met(run: Run, tmp_path: Path) -> None:
+def test_compare_runs_a_log_and_says_what_reading_it_met(tmp_path: Path) -> None:
     (tmp_path / "torn.swf").write_text(swf_text(100) + "101 9000 -1 5")
-    done = run(
-        "parcae compare --world rigid --swf torn.swf --policies easy,sjf --part all --json c.json"
+    done = ran(
+        "parcae compare --world rigid --swf torn.swf --policies easy,sjf --part all --json c.json",
+        tmp_path,
     )
-    assert done.code == 0, done.err
     data = json.loads((tmp_path / "c.json").read_text())
     assert data["measure"] == "bounded_slowdown"
     assert data["settings"]["jobs"] == 100
@@ -138,94 +115,95 @@ def test_compare_runs_a_log_and_says_what_reading_it_met(run: Run, tmp_path: Pat
     assert data["settings"]["estimates"] == "requested"
     assert data["settings"]["partitions"] is None
     assert "torn.swf:103: truncated" in data["settings"]["read"]["bad_samples"][0]
-    assert "bad row: torn.swf:103: truncated" in done.err
+    assert "bad row: torn.swf:103: truncated" in done.stderr
 
 
 @pytest.mark.parametrize(
     "command",
     ["compare --policies easy,sjf", "simulate --policy easy", "tune tetris -o t.safetensors"],
 )
-def test_lines_of_a_log_are_not_dropped_without_a_word(
-    run: Run, tmp_path: Path, command: str
-) -> None:
+def test_lines_of_a_log_are_not_dropped_without_a_word(tmp_path: Path, command: str) -> None:
     lost = "101 99999 -1 -1 2 -1 -1 -1 50 -1 0 -1 -1 -1 0 0 -1 -1\n"
     (tmp_path / "some.swf").write_text(swf_text(100) + lost)
-    done = run(f"{_in_rigid(command)} --swf some.swf")
-    assert done.code == 0, done.err
-    assert "note: 1 dropped: no run time (first: some.swf:103)" in done.err
+    done = ran(f"{_in_rigid(command)} --swf some.swf", tmp_path)
+    assert "note: 1 dropped: no run time (first: some.swf:103)" in done.stderr
 
 
 def test_accounting_is_described_and_compared_by_partition(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    described = json.loads(run("parcae workload describe --world rigid sacct.txt --json").out)
+    described = json.loads(
+        ran("parcae workload describe --world rigid sacct.txt --json", tmp_path).stdout
+    )
     assert described["partitions"] == {"short": 50, "long": 50}
     assert described["waited_s"]["mean"] == 30
-    done = run(
+    done = ran(
         "parcae compare --world rigid --log sacct.txt --partitions long --policies easy --part all "
-        "--json c.json"
+        "--json c.json",
+        tmp_path,
     )
-    assert done.code == 0, done.err
     data = json.loads((tmp_path / "c.json").read_text())
     assert data["policies"]["as recorded"]["waiting"]["mean"] == 30
     assert [user["user"] for user in data["users"]] == ["u1", "u3"]
-    before, after = (done.out.index(f"│ {name} ") for name in ("as recorded", "easy"))
-    assert done.out.index("Warning: in the log jobs waited 30.0 s") < before < after
+    before, after = (done.stdout.index(f"│ {name} ") for name in ("as recorded", "easy"))
+    assert done.stdout.index("Warning: in the log jobs waited 30.0 s") < before < after
 
 
-def test_a_log_is_simulated_under_easy_unless_another_policy_is_named(run: Run) -> None:
-    done = run("parcae simulate --world rigid --swf log.swf --json")
-    assert json.loads(done.out)["policy"] == "easy"
-    done = run("parcae simulate --world rigid --load 1 --json")
-    assert json.loads(done.out)["policy"] == "sjf"
+def test_a_log_is_simulated_under_easy_unless_another_policy_is_named(tmp_path: Path) -> None:
+    done = ran("parcae simulate --world rigid --swf log.swf --json", tmp_path)
+    assert json.loads(done.stdout)["policy"] == "easy"
+    done = ran("parcae simulate --world rigid --load 1 --json", tmp_path)
+    assert json.loads(done.stdout)["policy"] == "sjf"
 
 
-def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) -> None:
-    done = run(
+def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(tmp_path: Path) -> None:
+    done = ran(
         "parcae tune --world rigid withhold --load 1.3 --generations 1 --budget 1 -o "
-        "w.safetensors --json"
+        "w.safetensors --json",
+        tmp_path,
     )
-    result = json.loads(done.out)
+    result = json.loads(done.stdout)
     # Two searches of one generation each.
     assert result["generations"] == 2
     assert read_checkpoint(tmp_path / "w.safetensors").card["objective"] == "slowdown"
-    done = run(
+    done = ran(
         "parcae tune --world rigid withhold --load 1.3 --generations 1 --start w.safetensors "
-        "-o w2.safetensors --json"
+        "-o w2.safetensors --json",
+        tmp_path,
     )
-    assert json.loads(done.out)["cost"] <= result["cost"]
+    assert json.loads(done.stdout)["cost"] <= result["cost"]
     tetris = "parcae tune --world rigid tetris --swf log.swf --objective slowdown+makespan"
-    assert run(f"{tetris} -o t.safetensors").code == 0
+    ran(f"{tetris} -o t.safetensors", tmp_path)
     card = read_checkpoint(tmp_path / "t.safetensors").card
     assert card["objective"] == "slowdown+makespan"
-    done = run(
+    done = ran(
         "parcae compare --world rigid --load 1.3 --policies "
         "sjf,w2.safetensors,t.safetensors --seeds 3 "
-        "--json c.json"
+        "--json c.json",
+        tmp_path,
     )
-    assert done.code == 0, done.err
     compared = json.loads((tmp_path / "c.json").read_text())["policies"]
     assert list(compared) == ["sjf", "w2.safetensors", "t.safetensors"]
 
 
-def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> None:
+def test_a_network_is_trained_resumed_and_compared(tmp_path: Path) -> None:
     train = (
         "parcae train --world rigid set --load 0.1:1.84 -o trained --set num_groups=2 "
         "--set group_size=2 "
         "--select-every 1 --json"
     )
-    result = json.loads(run(f"{train} --iterations 1").out)
+    result = json.loads(ran(f"{train} --iterations 1", tmp_path).stdout)
     assert result["iterations"] == 1
     card = read_checkpoint(tmp_path / "trained" / "best.safetensors").card
     assert len(card["source"]["rates"]) == 10
-    assert "already contains a training" in run(f"{train} --iterations 2").err
-    assert json.loads(run(f"{train} --iterations 2 --resume").out)["iterations"] == 2
+    refused(f"{train} --iterations 2", tmp_path, "already contains a training")
+    assert json.loads(ran(f"{train} --iterations 2 --resume", tmp_path).stdout)["iterations"] == 2
     assert any((tmp_path / "trained" / "tensorboard").iterdir())
-    done = run(
-        "parcae compare --world rigid --load 1.3 --policies sjf,trained/best.safetensors --seeds 3"
+    ran(
+        "parcae compare --world rigid --load 1.3 --policies sjf,trained/best.safetensors --seeds 3",
+        tmp_path,
     )
-    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(
@@ -262,14 +240,10 @@ def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> 
         ),
     ],
 )
-def test_bad_input_ends_with_one_clear_line(
-    run: Run, tmp_path: Path, command: str, message: str
-) -> None:
+def test_bad_input_ends_with_one_clear_line(tmp_path: Path, command: str, message: str) -> None:
     head = "; MaxProcs: 2\n"
     job = "1 0 -1 5 1 -1 -1 -1 -1 9 1 -1 -1 -1 0 -1 -1 -1\n"
     (tmp_path / "memory.swf").write_text(head + 2 * job)
-    done = run(_in_rigid(command))
-    assert done.code == 2
-    assert message in done.err
-    lines = done.err.strip().splitlines()
+    done = refused(_in_rigid(command), tmp_path, message)
+    lines = done.stderr.strip().splitlines()
     assert len([line for line in lines if not line.startswith("note: ")]) == 1

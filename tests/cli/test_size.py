@@ -43,13 +43,6 @@ def test_the_table_is_whole_and_the_files_agree(
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("ending", ["svg", "html"])
-def test_other_pictures_are_complete_files(tmp_path: Path, ending: str) -> None:
-    ran(f"{_COMMAND} --plot s.{ending}", tmp_path)
-    text = (tmp_path / f"s.{ending}").read_text()
-    assert text.rstrip().endswith({"svg": "</svg>", "html": "</html>"}[ending])
-
-
 def test_logs_are_resampled_and_grow(tmp_path: Path) -> None:
     log = BUNDLED / "example-event-log.zstd"
     (tmp_path / "logs").mkdir()

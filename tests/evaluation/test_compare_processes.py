@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError
@@ -18,8 +17,7 @@ from parcae.evaluation import comparison as module
 from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.policies import ResolvedPolicies
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.conftest import REPOSITORY, wait_until
+from tests.conftest import REPOSITORY, made_up, wait_until
 
 _LONG = """
 from parcae.evaluation.compare import ClusterWorld, compare
@@ -187,9 +185,7 @@ def test_policies_under_the_main_guard_and_errors_of_any_kind_are_no_lost_worker
 
 
 def _world(num_jobs: int) -> ClusterWorld:
-    shape = RandomDags(num_jobs=5, mean_tasks=4.0)
-    workload = random_dags(shape, np.random.default_rng(0), "small")
-    return ClusterWorld(workload, SimulationConfig(num_executors=4), "batch", num_jobs)
+    return ClusterWorld(made_up(5, 4.0), SimulationConfig(num_executors=4), "batch", num_jobs)
 
 
 def test_small_comparisons_start_no_processes_and_long_ones_do(

@@ -17,12 +17,10 @@ from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.comparison import Comparison
 from parcae.evaluation.kept_runs import files_in_names
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import made_up
 
 _SHIPPED = Path(parcae.__file__).parent / "policies" / "shipped"
-_WORKLOAD = random_dags(
-    RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up"
-)
+_WORKLOAD = made_up(20, 6.0)
 _WORLD = ClusterWorld(_WORKLOAD, SimulationConfig(num_executors=8), "batch", 6)
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from parcae.base.errors import FormatError
 from parcae.evaluation.log_check import ReplayedLog, check_log, replay_note
 from parcae.workloads.archive import BUNDLED
 from parcae.workloads.spark_log.event_log import read_runs
-from tests.cli.running import run
 from tests.conftest import shared_data
 
 _EXAMPLE = BUNDLED / "example-event-log.zstd"
@@ -45,13 +42,3 @@ def test_real_logs_come_out_as_they_were() -> None:
     drawn = np.array([one.drawn_durations for one in checked])
     assert np.abs(drawn - 1).max() <= 0.1
     assert np.abs(drawn / ratios - 1).max() <= 0.02
-
-
-def test_the_command_prints_every_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # headings fold where there is less room
-    done = run(f"parcae workload check {_EXAMPLE} --json", tmp_path)
-    (one,) = json.loads(done.stdout)
-    assert len(one["queries"]) == 21
-    shown = run(f"parcae workload check {_EXAMPLE}", tmp_path).stdout
-    assert "without driver" in shown
-    assert "daily-revenue" in shown

@@ -8,7 +8,7 @@ import pytest
 
 from parcae.base.errors import ConfigError
 from parcae.evaluation.gantt import gantt, job_rgb
-from parcae.workloads.recorded_run import CORE_TASK, NO_JOB
+from parcae.workloads.recorded_run import NO_JOB
 from tests.evaluation.test_compare_logs import recorded
 
 
@@ -40,21 +40,6 @@ def test_the_tasks_of_jobs_without_the_key_are_grey(tmp_path: Path) -> None:
     run.tasks["job"][0] = NO_JOB
     gantt([("log", run)], tmp_path / "log.png")
     assert _share(tmp_path / "log.png", (205, 209, 216)) > 0.05
-
-
-def test_thousands_of_cores_and_tasks_are_drawn(tmp_path: Path) -> None:
-    run = recorded(
-        *((f"job {n} of $many_ [bold]", n, n + 5_000) for n in range(300)), num_cores=3_000
-    )
-    tasks = np.zeros(60_000, CORE_TASK)
-    tasks["core"] = np.arange(60_000) // 20
-    tasks["job"] = np.arange(60_000) % 300
-    tasks["start_ms"] = np.arange(60_000) % 20 * 250
-    tasks["finish_ms"] = tasks["start_ms"] + 240
-    gantt(
-        [("busy", type(run)("log", ("app",), run.jobs, tasks, 3_000, None))], tmp_path / "busy.png"
-    )
-    assert (tmp_path / "busy.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.simulator import simulate
 from parcae.workloads.archive import load_workload
 from parcae.workloads.workload import JobSequence, RandomStreams, draw_sequence
-from tests.conftest import arriving, batch, job
+from tests.conftest import batch, job
 
 
 def _average_jct_ms(
@@ -27,14 +27,6 @@ def _average_jct_ms(
 def _tried(sequence: JobSequence, config: SimulationConfig, seed: int) -> float:
     orders = itertools.permutations(range(sequence.num_jobs))
     return min(_average_jct_ms(sequence, order, config, seed) for order in orders)
-
-
-def test_on_one_executor_the_best_order_is_short_middle_long() -> None:
-    jobs = batch(
-        job("long", (1, 6_000, ())), job("middle", (1, 3_000, ())), job("short", (1, 1_000, ()))
-    )
-    best = best_job_order(jobs, SimulationConfig(num_executors=1, moving_delay_ms=0), seed=0)
-    assert (best.order, best.average_jct_ms) == ((2, 1, 0), 5_000.0)
 
 
 @pytest.mark.parametrize("name", ["tpch", "synthetic"])
@@ -71,15 +63,6 @@ def test_bounds_spare_most_of_the_orders_of_ten_jobs() -> None:
     assert reported[-1] == best.num_beginnings
     by_work = sorted(range(10), key=lambda row: sequence.jobs[row].work_ms)
     assert best.average_jct_ms <= _average_jct_ms(sequence, tuple(by_work), cluster, 1)
-
-
-def test_jobs_that_come_later_take_their_place_in_the_order() -> None:
-    jobs = arriving(
-        (job("long", (2, 3_000, ()), (2, 3_000, (0,))), 0), (job("short", (1, 500, ())), 1_000)
-    )
-    best = best_job_order(jobs, SimulationConfig(num_executors=1, moving_delay_ms=0), seed=0)
-    assert best.order == (1, 0)
-    assert best.average_jct_ms == (12_500 + 5_500) / 2
 
 
 def test_too_many_jobs_and_runs_that_end_early_are_refused() -> None:

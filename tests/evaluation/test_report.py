@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from parcae.base.texts import s_from_ms
 from parcae.cluster.state import World
 from parcae.cluster.trace import FaultCounts, Trace
 from parcae.evaluation import sections
@@ -186,13 +185,6 @@ def test_jobs_cut_off_are_reported_in_the_table() -> None:
     comparison = comparison_of({"fair": (5.0,)}, summary=summarize(cut_off(), three_jobs()))
     said = "1 job cut off at the end of a run: such times are lower bounds"
     assert said in str(comparison_table(comparison).caption)
-
-
-def test_a_comparison_gives_seconds_for_the_summarys_milliseconds() -> None:
-    means = comparison_of({"fair": (5.0, 6.0)}).policies[0].numbers
-    assert means["makespan_s"] == 7.0
-    assert means["p95_jct_s"] == s_from_ms(5_950)
-    assert "makespan_ms" not in means
 
 
 def test_one_seed_has_no_interval_in_the_table() -> None:

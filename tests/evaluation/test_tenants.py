@@ -65,15 +65,6 @@ def test_json_has_the_results_of_every_pool(comparison: Comparison, files: dict[
         assert result["queues"] == {f"root.{pool}": of for pool, of in result["pools"].items()}
 
 
-def test_pools_keep_a_tenant_where_it_was(comparison: Comparison, files: dict[str, str]) -> None:
-    found = comparison.to_json()["policies"]
-    kept = found[files["srpt"]]["pools"]
-    # Cores between pools are shared as before: `web`, whose jobs are alike, hardly notices the
-    # order inside `etl`, and `etl` gains by it.
-    assert kept["web"]["ratio_to_first"]["mean"] == pytest.approx(1.0, abs=0.06)
-    assert kept["etl"]["ratio_to_first"]["mean"] < 0.95
-
-
 def test_the_terminal_and_the_page_show_pools(
     comparison: Comparison, files: dict[str, str], tmp_path: Path
 ) -> None:

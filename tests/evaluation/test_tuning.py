@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 
 from parcae.base.errors import ConfigError, PolicyError
@@ -9,12 +8,10 @@ from parcae.evaluation.compare import ClusterWorld, compare
 from parcae.evaluation.policies import check_seeds, describe, resolve_policies, tune
 from parcae.policies.parameter_search import Sweep
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.synthetic import RandomDags, random_dags
 from parcae.workloads.workload import TUNING_SEED_START
+from tests.conftest import made_up
 
-_WORKLOAD = random_dags(
-    RandomDags(num_jobs=12, mean_tasks=5.0), np.random.default_rng(0), "made up"
-)
+_WORKLOAD = made_up(12, 5.0)
 _CONFIG = SimulationConfig(num_executors=6)
 
 

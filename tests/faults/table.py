@@ -88,21 +88,21 @@ FAULTS = (
         "cores",
         "max(state.now.wake_ms[0], state.now.clock_ms[0] + 1))",
         "max(state.now.wake_ms[0], state.now.clock_ms[0] + 1000))",
-        "simulation/test_orders.py -k 'not in_one_step'",
+        "simulation/test_orders.py",
     ),
     Fault(
         "elastic-needs-rounded-down",
         "cores",
         "return (tasks + cores - 1) // cores",
         "return tasks // cores",
-        "simulation/test_elastic.py",
+        "oracle/test_elastic_against_oracle.py -k 'random_sets and fair'",
     ),
     Fault(
         "idle-since-the-first-core",
         "cores",
         "idle_ms = max(idle_ms, future.core_idle_ms[core])",
         "idle_ms = min(idle_ms, future.core_idle_ms[core])",
-        "simulation/test_elastic.py",
+        "oracle/test_elastic_against_oracle.py -k 'random_sets and fair'",
     ),
     Fault(
         "one-failure-too-many",
@@ -116,7 +116,7 @@ FAULTS = (
         "cores",
         "future.fault_stages.first_row[stage] + state.stages.num_finished[stage] // 2",
         "future.fault_stages.first_row[stage] + state.stages.num_tasks[stage] // 2",
-        "simulation/test_faults.py -k median",
+        "oracle/test_faults_against_oracle.py -k 'of_the_oracle and speculation'",
     ),
     # The world of executors: tables, moves, waves, idle slots, event queue, draws.
     Fault(

@@ -16,7 +16,6 @@ from parcae.decima.graph.layout import (
     FeatureSet,
     decima_levels,
     initial_weights,
-    shapes,
 )
 from parcae.decima.graph.policy import DecimaPolicy
 from parcae.decima.learning.simulators import RolloutWorker, Setup, Simulators
@@ -101,15 +100,6 @@ def test_relative_features_know_no_unit_of_time(features: FeatureSet) -> None:
         runs.cost(DecimaFamily(scenario, settings).policy(weights).play_many)
         ends.append(runs.simulators.states.jobs.completion_ms[0])
     assert ends[1].tolist() == (10 * ends[0]).tolist()
-
-
-def test_what_is_switched_off_takes_no_weights() -> None:
-    plain, both = (
-        {name.partition(".")[0] for name in shapes(settings, 50)}
-        for settings in (DecimaSettings(), DecimaSettings(executor_classes=True, idle_lengths=10))
-    )
-    assert both - plain == {"class", "idle"}
-    assert plain < both
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from parcae.simulation.metrics import (
     executors_per_job,
     ideal_ms,
     jct_ms,
-    jct_percentiles_ms,
     last_completion_ms,
     makespan_ms,
     mean_over_spans,
@@ -150,10 +149,6 @@ def test_the_ideal_duration_is_the_critical_path_or_the_share_of_the_work() -> N
     assert ideal_ms(jobs, 100, False).tolist() == [1_000, 4_000]
 
 
-def test_slowdown_is_completion_time_over_ideal_duration() -> None:
-    assert slowdown(trace(), sequence()).tolist() == [1.25, 3.0]
-
-
 def test_slowdown_is_never_below_one() -> None:
     lucky = trace(
         ((0, 0, 0, 0, 0, 1), (0, 0, 1, 1, 0, 1)), arrival_ms=(0, 1_000), completion_ms=(1, 2_000)
@@ -163,11 +158,6 @@ def test_slowdown_is_never_below_one() -> None:
 
 def test_bounded_slowdown_counts_short_jobs_as_long_as_the_bound() -> None:
     assert bounded_slowdown(trace(), sequence(), bound_ms=3_000).tolist() == [1.25, 2.0]
-
-
-def test_percentiles_are_of_the_jobs_that_arrived() -> None:
-    assert jct_percentiles_ms(trace(), (0, 50, 100)) == (5_000.0, 5_500.0, 6_000.0)
-    assert jct_percentiles_ms(cut_off(), (0, 100)) == (5_000.0, 5_000.0)
 
 
 def test_a_run_by_hand_is_summarized_in_these_numbers() -> None:

@@ -97,12 +97,6 @@ def test_every_shipped_policy_has_a_model_card(path: Path) -> None:
     assert path.stat().st_size < 100_000
 
 
-def test_each_name_ships_for_batches_and_the_networks_and_the_rule_for_streams() -> None:
-    assert all("batch" in SHIPPED.variants(name) for name in _NAMES)
-    assert {"stream", "busy-stream"} <= set(SHIPPED.variants("tuned"))
-    assert "stream" in SHIPPED.variants("corrector")
-
-
 def test_a_plain_name_chooses_the_features_of_jobs_and_studies_those_of_the_paper() -> None:
     config = SimulationConfig()
     for arrivals, variant in (("batch", "batch"), ("poisson:25s", "stream")):

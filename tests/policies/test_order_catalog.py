@@ -205,14 +205,6 @@ def test_the_variant_of_a_shipped_name_is_found() -> None:
     assert "fair: fair" not in resolved.legend()
 
 
-def test_the_earliest_deadline_comes_first_and_jobs_without_one_last() -> None:
-    # One core; each job has four tasks. The first job to arrive starts one; then etl-2 (2 s) comes
-    # before etl-1 (3 s), and after them the least remaining work.
-    config = _CORES.model_copy(update={"num_executors": 1})
-    trace = simulate(batch(*_JOBS), named_policy("edf", _WORKLOAD, config), config, 1)
-    assert trace.completion_ms.tolist() == [2_000, 800, 4_000, 2_800]
-
-
 def test_a_job_that_cannot_meet_its_deadline_lets_the_others_go() -> None:
     # One core. "early" needs 8 s until its deadline at 5 s; "late" could meet its own at 6 s.
     # The first job to arrive starts one task.

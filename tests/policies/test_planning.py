@@ -37,10 +37,6 @@ def _planner(kind: OrderKind) -> OrderPolicy:
 _TWO = arriving((job("long", (6, 1_000, ())), 0), (job("short", (2, 1_500, ())), 1_000))
 
 
-#: The second stage of the first query is a Spark job of its own, submitted after the second query.
-_QUERIES = arriving(
-    (job("first", (1, 1_000, ()), (1, 1_000, (0,))), 0), (job("second", (2, 1_000, ())), 500)
-)
 _OLD_AND_NEW = arriving((job("old", (4, 1_000, ())), 0), (job("new", (1, 1_000, ())), 1_500))
 
 
@@ -54,9 +50,6 @@ _OLD_AND_NEW = arriving((job("old", (4, 1_000, ())), 0), (job("new", (1, 1_000, 
         (OrderKind.PSBS, _TWO, 2, [4_500, 3_500]),
         # Who was served least is served first.
         (OrderKind.LAS, _OLD_AND_NEW, 1, [5_000, 3_000]),
-        # Under adaptive execution, old queries' late stages wait.
-        (OrderKind.FIFO, _QUERIES, 1, [3_000, 4_000]),
-        (OrderKind.FIFO_SPARK_JOBS, _QUERIES, 1, [4_000, 3_000]),
     ],
 )
 def test_who_is_served_first(

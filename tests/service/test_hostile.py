@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import shutil
-import socket
 import struct
 import threading
 from pathlib import Path
@@ -310,16 +308,6 @@ def test_no_session_of_a_cluster_is_closed_while_a_message_changes_it(
         assert isinstance(client.receive(), OrdersMessage)
         assert refused(other).code == code
     assert busy.was_closed_meanwhile is False
-
-
-def test_clients_that_are_not_welcomed_make_room_for_others() -> None:
-    limits = {"max_connections": 8, "max_strangers": 3}
-    with serving(**limits) as server, contextlib.ExitStack() as silent:
-        for _ in range(20):
-            silent.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-        with connected(server) as client:
-            assert client.ask(Ping(seq=1)) == Pong(seq=1)
-            assert server.num_connections <= 4
 
 
 def test_the_page_is_drawn_once_for_all_viewers() -> None:

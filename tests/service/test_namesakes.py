@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from parcae.cluster.state import NO_PROFILE
-from parcae.policies.policy_file import export_policy
 from parcae.service.jobs import DurationModel
 from parcae.workloads.synthetic import chain
 from parcae.workloads.workload import Workload, rows_by_name, usual_row
@@ -70,12 +69,3 @@ def test_unlike_jobs_of_one_call_site_learn_durations_of_their_own() -> None:
     other = job_of("c", (50, ()), name="collect at x.py:10")
     recurring = model.look_up("app", other.names, other.stages)
     assert model.durations(recurring, other.stages) == [pytest.approx(200_020 / 202)]
-
-
-def test_a_replayed_variant_is_known_to_the_plugin_by_its_own_name() -> None:
-    found = export_policy("srpt", _WORKLOAD).jobs
-    assert {name: job.work_ms for name, job in found.items()} == {
-        "etl": 100_000.0,
-        "etl (2)": 100_000.0,
-        "report (2)": 350.0,
-    }

@@ -8,7 +8,6 @@ import signal
 import socket
 import ssl
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,15 +72,6 @@ def _last_words(client: Client) -> Error:
 def _assert_serves(server: Server) -> None:
     with connected(server, "bystander") as client:
         assert client.ask(Ping(seq=1)) == Pong(seq=1)
-
-
-def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
-    server = start()
-    simulated = _simulated()
-    with Client("127.0.0.1", server.port) as client:
-        client.play(simulated)
-    assert len(simulated.tasks) == simulated.sequence.num_tasks
-    wait_until(lambda: server.num_connections == 0)
 
 
 @pytest.mark.parametrize(
@@ -230,23 +220,6 @@ def test_a_restarted_service_gets_the_whole_state_and_every_job_ends() -> None:
         assert (reply.code, reply.then) == ("no_state", "state")
         simulated.run(client.orders)
     assert len(simulated.tasks) == simulated.sequence.num_tasks
-
-
-def test_clients_at_once_do_not_disturb_each_other(start: Start) -> None:
-    server = start()
-    clients = [_simulated(f"app {number}") for number in range(4)]
-
-    def play(simulated: SimulatedClient) -> None:
-        with Client("127.0.0.1", server.port) as client:
-            client.play(simulated)
-
-    threads = [threading.Thread(target=play, args=(simulated,)) for simulated in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert all(simulated.tasks == clients[0].tasks for simulated in clients)
-    assert len(clients[0].tasks) == clients[0].sequence.num_tasks
 
 
 def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path) -> None:

@@ -142,15 +142,6 @@ def test_how_long_executors_take_to_start_is_learned() -> None:
     assert found == [5_000, 25_000]
 
 
-def test_jobs_of_two_applications_may_have_one_id() -> None:
-    service, one, two = _two(cores=4)
-    one.state(4, job_of("a", (3, ())))
-    two.state(0, job_of("a", (9, ())))
-    one.events(5, began("a", 0, 3), ended("a", 0, 3, 3))
-    mirror = service.mirrors[""]
-    assert set(mirror.jobs) == {("two", "a")}
-
-
 def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
     _, one, two = _two(cores=4)
     one.state(2, job_of("a", (100, ())))
@@ -210,16 +201,6 @@ def test_nobody_looks_at_a_cluster_that_an_application_is_leaving() -> None:
     two.wire.ask(Bye())
     assert len(locks.are_held) > num_plans
     assert all(locks.are_held)
-
-
-def test_one_applications_nonsense_leaves_the_others_alone() -> None:
-    _, one, two = _two(cores=4)
-    one.state(4, job_of("long", (100, ())))
-    two.state(0, job_of("short", (50, ())))
-    assert code_of(two.events(5, began("unknown", 0))) == ("unknown_job", "state")
-    assert order_of(one.events(6, began("long", 0, 4))) == ["long"]
-    assert not any(isinstance(message, Error) for message in one.pushed)
-    assert order_of(two.state(0, job_of("short", (50, ())), clock_ms=7)) == ["short"]
 
 
 def test_the_cluster_is_looked_at_once_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,15 +71,6 @@ def test_a_new_peer_is_served_before_those_who_work_all_the_time(table: _Table) 
     assert table.slices.count("new") == 5
 
 
-def test_addresses_share_alike_however_many_connections_they_have(table: _Table) -> None:
-    many, one = Account(table.all), Account(table.all)
-    for number in range(9):
-        table.begin(f"many {number}", Account(many), 100)
-    table.begin("one", Account(one), 100)
-    table.run(150)
-    assert abs(table.slices.count("one") - 75) <= 10
-
-
 def test_applications_of_an_address_share_alike(table: _Table) -> None:
     address = Account(table.all)
     for name in "abc":

@@ -64,34 +64,6 @@ def test_requests_double_while_tasks_wait_and_stop_at_what_is_needed() -> None:
     assert _held_s(trace) == 1 * 109 + 2 * 108 + 4 * 107 + 8 * 106 + 5 * 105
 
 
-def test_idle_executors_are_removed_after_the_time_out() -> None:
-    # The second core is idle from 0 and removed at 60, the first is idle from 1 and removed at 61.
-    # The second job waits for 1 s, and for the start of an executor from 201 to 206.
-    jobs = [_job(0, tasks=1, task_s=1), _job(200, tasks=1, task_s=1)]
-    trace = _run(jobs, _config(2, initial_cores=2))
-    assert _starts_s(trace) == [0.0, 206.0]
-    assert _held_s(trace) == 60 + 61 + 6
-
-
-def test_an_executor_with_a_busy_core_is_not_removed_and_a_request_is_cancelled() -> None:
-    # The first job has core 0 until 100. Executor 1 (cores 2 and 3) is removed at 60; executor 0
-    # stays, although core 1 is idle. There the second job runs, one task after the other. At 91
-    # its second task has waited for 1 s: an executor is requested. The task starts at once on
-    # core 1, so that the request is cancelled 0.1 s later.
-    jobs = [_job(0, tasks=1, task_s=100), _job(90, tasks=2, task_s=1)]
-    trace = _run(jobs, _config(4, cores_per_executor=2, initial_cores=4))
-    assert _starts_s(trace) == [0.0, 90.0, 91.0]
-    assert _held_s(trace) == pytest.approx(2 * (60 + 100 + 0.1))
-
-
-def test_an_executor_stays_while_the_target_needs_it() -> None:
-    # Two tasks of 100 s on executors of two cores: one is enough, and the other goes at 60. Three
-    # tasks need both executors, and both stay to the end.
-    config = _config(4, cores_per_executor=2, initial_cores=4)
-    assert _held_s(_run([_job(0, tasks=2, task_s=100)], config)) == 2 * (60 + 100)
-    assert _held_s(_run([_job(0, tasks=3, task_s=100)], config)) == 2 * (100 + 100)
-
-
 @pytest.mark.parametrize(
     "policy",
     ["fair", "fifo", "srpt", "fsp", "psbs", "las", "srpt+account", "sjf-cp", "srpt-cap", "tuned"],

@@ -133,71 +133,9 @@ def test_the_virtual_run_has_no_more_cores_than_there_were() -> None:
     assert num_losses > 2
 
 
-_SPECULATION = Faults(
-    straggler_share=0.25,
-    straggler_factor=10,
-    speculation=True,
-    speculation_multiplier=1.5,
-    speculation_quantile=0.75,
-    speculation_interval_ms=20,
-)
-
-
-def test_a_copy_that_finishes_first_ends_the_straggler() -> None:
-    # With seed 1 task 3 straggles and its copy does not. At 150 ms it runs for 1.5 medians, which
-    # the check at 160 finds: its copy starts on the core that has been free longest.
-    trace = _run(4, [100, 100, 100, 100], _SPECULATION, seed=1)
-    assert _events(trace) == [
-        (0, 0, 0, 100),
-        (1, 1, 0, 100),
-        (2, 2, 0, 100),
-        (3, 3, 0, 260),
-        (3, 0, 160, 260),
-    ]
-    assert trace.completion_ms.tolist() == [260]
-    assert trace.faults is not None
-    assert (trace.faults.copies, trace.faults.copies_won, trace.faults.wasted_ms) == (1, 1, 260)
-    slow = _SPECULATION.model_copy(update={"speculation": False})
-    assert _run(4, [100, 100, 100, 100], slow, seed=1).completion_ms.tolist() == [1000]
-
-
-def test_a_task_is_slow_against_the_median_of_those_that_finished() -> None:
-    faults = Faults(speculation=True, speculation_multiplier=1.5, speculation_quantile=0.5)
-    for late_ms, copies in ((1_400, 0), (9_000, 2)):
-        trace = _run(4, [1_000, 1_000, late_ms, late_ms], faults, seed=1)
-        assert trace.faults is not None
-        assert trace.faults.copies == copies
-
-
 def _toy(faults: str, cores: int = 5) -> tuple[JobSequence, SimulationConfig]:
     config = SimulationConfig(world=WorldName.CORES, num_executors=cores, faults=faults)
     return load_workload("toy").draw(12, "poisson:2s", config, seed=3), config
-
-
-def test_two_policies_see_the_same_failures() -> None:
-    # Which attempts of a task fail depends on nothing else, so as many fail under any policy.
-    sequence, config = _toy("failures=0.3")
-    counts = []
-    for kind in (OrderKind.FIFO, OrderKind.FAIR, OrderKind.SRPT):
-        trace = simulate(sequence, OrderPolicy(kind.name, kind, plan_tables()), config, 3)
-        assert trace.faults is not None
-        counts.append(trace.faults.failed)
-    assert counts[0] > 10
-    assert len(set(counts)) == 1
-
-
-def test_attempts_that_are_not_redrawn_take_as_long_as_the_first() -> None:
-    # Without redraws a finished task takes what it takes without faults, in whichever attempt.
-    config = SimulationConfig(world=WorldName.CORES, num_executors=10)
-    sequence = load_workload("tpch").draw(5, "batch", config, seed=3)
-    executed = {
-        text: simulate(
-            sequence, _FIFO, config.model_copy(update={"faults": parse_faults(text)}), 3
-        ).executed_ms.tolist()
-        for text in ("none", "failures=0.5,redraw=off", "failures=0.5")
-    }
-    assert executed["failures=0.5,redraw=off"] == executed["none"]
-    assert executed["failures=0.5"] != executed["none"]
 
 
 def test_simulators_side_by_side_give_the_same_runs() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,6 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator, simulate
 from tests.conftest import arriving, batch, job
-from tests.oracle.cores_runs import GivenOrders, config_of, sequence_of
-from tests.oracle.spark_world import random_set
 
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=2)
 _TWO = batch(job("a", (3, 1_000, ()), (1, 500, (0,))), job("b", (2, 700, ())))
@@ -119,33 +115,6 @@ def test_an_order_that_holds_back_the_rest_of_a_stage_is_replaced_when_nothing_r
     assert trace.completion_ms.tolist() == [2_000, 1_100]
 
 
-@dataclass
-class _WaitsUntil:
-    """Holds job 0 back until a time, at which it wants to plan again."""
-
-    until_ms: int
-    name: str = "waits"
-    planned_ms: list[int] = field(default_factory=list)
-
-    def plan(self, observation: Observation) -> Orders:
-        clock_ms = int(observation.now.clock_ms[0])
-        self.planned_ms.append(clock_ms)
-        orders = blank_orders(len(observation.jobs), len(observation.stages))
-        if clock_ms < self.until_ms:
-            orders.jobs.limit[0] = 0
-            orders.wake_ms[0] = self.until_ms
-        return orders
-
-
-def test_a_limit_of_0_ends_at_a_wake_up() -> None:
-    planner = _WaitsUntil(5_000)
-    trace = simulate(_TWO, planner, _CONFIG, 1, record=True)
-    assert trace.tasks is not None
-    assert 5_000 in planner.planned_ms
-    assert trace.tasks[trace.tasks["job"] == 0]["start_ms"].tolist() == [5_000, 5_000, 6_000, 7_000]
-    assert trace.completion_ms.tolist() == [7_500, 700]
-
-
 def test_cores_that_are_held_back_are_thought_over_when_the_tasks_that_run_have_ended() -> None:
     class Patient:
         """Holds all but the first stage back while any task runs."""
@@ -209,29 +178,3 @@ def test_there_are_no_idle_slots_in_the_world_of_cores() -> None:
     simulator.start()
     with pytest.raises(PolicyError, match="the world of cores has no idle slots"):
         simulator.step(Decision(stage=0, limit=1, hold_ms=100))
-
-
-def _tasks(cores: int, planner: GivenOrders, seed: int, *, never_binds: bool) -> Any:
-    """All tasks of the run; a limit that never binds turns the fast path off."""
-    jobs = list(planner.jobs)
-    if never_binds:
-        jobs = [replace(job, limit=1_000_000) for job in jobs]
-    own = GivenOrders(jobs, planner.ranks)
-    trace = simulate(sequence_of(jobs), own, config_of(cores), seed, record=True)
-    return trace.tasks, trace.completion_ms, trace.num_decisions, trace.clock_ms, own.num_plans
-
-
-def test_a_core_that_is_given_on_in_one_step_goes_where_an_offer_round_sends_it() -> None:
-    for seed in range(60):
-        rng = random.Random(seed)
-        drawn = random_set(rng)
-        for one in drawn.jobs:
-            one.limit = None
-            one.limits = None
-            one.weight = rng.choice([None, 1, 2, 0.5])
-        ranks = [[rng.choice([0.0, 1.0]) for _ in one.task_ms] for one in drawn.jobs]
-        planner = GivenOrders(drawn.jobs, ranks)
-        fast = _tasks(drawn.cores, planner, seed, never_binds=False)
-        slow = _tasks(drawn.cores, planner, seed, never_binds=True)
-        for one, other in zip(fast, slow, strict=True):
-            np.testing.assert_array_equal(one, other)

@@ -55,14 +55,6 @@ def test_every_job_of_a_session_comes_its_pause_after_the_end_of_the_one_before(
     assert (ends[0] != ends[1]).any()
 
 
-def test_one_session_never_has_two_jobs_at_once() -> None:
-    sequence = _WORKLOAD.draw(10, "sessions:1", _CORES, seed=3)
-    trace = simulate(sequence, named_policy("fair", _WORKLOAD, _CORES), _CORES, 0)
-    # On two cores: 2, 3 or 8 tasks of 1 s, then one of 0.5 s.
-    alone_ms = {"j2": 1_500, "j3": 2_500, "j8": 4_500}
-    assert jct_ms(trace).tolist() == [alone_ms[name] for name in trace.job_names]
-
-
 def test_comparisons_pair_jobs_by_their_place_and_say_which_arrivals_they_used() -> None:
     world = ClusterWorld(_WORKLOAD, _CORES, "sessions", 20)
     compared = compare(world, ["fifo", "srpt"], num_seeds=3, processes=1)

@@ -1,7 +1,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from parcae.api.study import (
@@ -19,11 +18,10 @@ from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.policy_file import export_policy, read_policy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.objectives import Objective, missed_and_tardy
-from parcae.workloads.synthetic import RandomDags, random_dags
 from parcae.workloads.workload import Workload
-from tests.conftest import job
+from tests.conftest import job, made_up
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
+_WORKLOAD = made_up(8, 5.0)
 _CONFIG = SimulationConfig(num_executors=6)
 
 

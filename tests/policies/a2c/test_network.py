@@ -129,18 +129,6 @@ def test_where_a_table_has_too_little_room_for_all_windows_the_sums_stay_the_sam
     np.testing.assert_array_equal(distinct[which], encoded.keys)
 
 
-def test_changed_weights_are_used_after_a_refresh() -> None:
-    settings = A2cSettings(horizon=7, width=11, num_slots=2)
-    weights = _drawn(settings)
-    network = LookupNetwork(weights, settings)
-    encoded = _encoded(_images(), settings)
-    before = network.outputs(encoded)
-    weights["dense.weight"] *= 2.0
-    weights["dense.bias"] *= 2.0
-    network.refresh()
-    np.testing.assert_allclose(network.outputs(encoded), 2.0 * before, rtol=1e-5, atol=1e-5)
-
-
 def test_weights_of_another_shape_are_refused_by_name() -> None:
     settings = A2cSettings(horizon=7, width=11, num_slots=2)
     weights = _drawn(settings)
