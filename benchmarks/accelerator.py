@@ -77,12 +77,14 @@ def gradients(
     cpu = torch.device("cpu")
 
     network = family.network(weights)
-    surrogate = Surrogate(advantage / len(index), old, _CLIP, entropy=_ENTROPY / len(index))
+    surrogate = Surrogate(
+        (advantage / len(index)).astype(np.float32), old, _CLIP, entropy=_ENTROPY / len(index)
+    )
     batch = data.decisions(index, cpu)
 
     def by_kernels() -> np.ndarray:
         network.zero_grad(set_to_none=True)
-        network.judge(batch, surrogate)[0].backward()
+        network.judge(batch, surrogate)[0].backward()  # type: ignore[no-untyped-call]
         assert network.flat.grad is not None
         return network.flat.grad.numpy()
 
@@ -94,7 +96,7 @@ def gradients(
 
         def compute() -> np.ndarray:
             plain.zero_grad(set_to_none=True)
-            plain.judge(there, surrogate)[0].backward()
+            plain.judge(there, surrogate)[0].backward()  # type: ignore[no-untyped-call]
             parts = [plain.array(name).grad for name in plain.names]
             return torch.cat([part.flatten() for part in parts if part is not None]).cpu().numpy()
 

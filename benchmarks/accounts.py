@@ -334,7 +334,7 @@ def _times_s(trace: Trace) -> npt.NDArray[np.float64]:
     """The times of jobs that came within the span; up to the end of the run for those that go on,
     NaN for the others.
     """
-    came = trace.arrival_ms < min(NEVER_MS, 1_000 * _SPAN_S)
+    came = trace.arrival_ms < min(int(NEVER_MS), 1_000 * _SPAN_S)
     return np.where(came, jct_ms(trace) / 1_000, np.nan)
 
 
@@ -356,7 +356,7 @@ def measured(made: Situation, sequence: JobSequence, names: Sequence[str]) -> It
             harms.append(mean_s / fair_s if mean_s > fair_s + 0.5 else 1.0)
         etl = np.array([user.startswith("etl") for user in users])
         yield [
-            np.nanmean(own_s) / np.nanmean(base_s),
+            float(np.nanmean(own_s) / np.nanmean(base_s)),
             np.nanmedian(own_s) / np.nanmedian(base_s),
             np.nanquantile(own_s, 0.95) / np.nanquantile(base_s, 0.95),
             _mean_ratio(ratios),

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from benchmarks import applications
-from benchmarks.applications import System, mean_s, simulated
+from benchmarks.applications import System, simulated
 from benchmarks.lending_network import SETTINGS, ServedByNetwork, first_weights
+from benchmarks.spark.applications import mean_s
 from benchmarks.spark.work import number, run_script, tell
 
 from parcae.base.texts import MS_PER_S

@@ -36,6 +36,7 @@ def random_actions(
         masks: bool[num_envs, number of choices], `action_mask` of the observations.
         rng: the random generator.
     """
+    assert isinstance(env.single_action_space, gymnasium.spaces.MultiDiscrete)
     num_stages = int(env.single_action_space.nvec[0])
     drawn = rng.random(masks.shape, np.float32) * masks
     return np.stack([drawn[:, :num_stages].argmax(1), drawn[:, num_stages:].argmax(1)], axis=1)

@@ -62,7 +62,9 @@ class Case(NamedTuple):
 def workload() -> Workload:
     """The kinds of queries, by how often they come."""
     jobs = tuple(
-        JobSpec(name, (StageSpec(tasks, TaskDurations.of([ms // 2, ms, ms, 2 * ms]), ()),))
+        JobSpec(
+            name, (StageSpec(tasks, TaskDurations.of(np.array([ms // 2, ms, ms, 2 * ms])), ()),)
+        )
         for name, (tasks, ms, _) in KINDS.items()
     )
     return Workload("three kinds", jobs, tuple(float(share) for *_, share in KINDS.values()))

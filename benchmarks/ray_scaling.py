@@ -44,7 +44,7 @@ def cluster_of(num_nodes: int) -> Iterator[str]:
         yield cluster.address
     finally:
         ray.shutdown()
-        cluster.shutdown()
+        cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
 def rates(address: str, setup: Setup, collections: int) -> list[float]:

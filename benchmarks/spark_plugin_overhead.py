@@ -107,14 +107,16 @@ def run(arm: str, tasks: int, task_ms: int, cores: int, folder: Path) -> Result:
                 errors.append(error)
 
         threads = [threading.Thread(target=submit) for _ in range(THREADS)]
+        gateway = SparkContext._gateway
+        assert gateway is not None
         start = time.monotonic()
-        start_cpu_s = cpu_s(SparkContext._gateway.proc.pid)
+        start_cpu_s = cpu_s(gateway.proc.pid)
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         took_s = time.monotonic() - start
-        took_cpu_s = cpu_s(SparkContext._gateway.proc.pid) - start_cpu_s
+        took_cpu_s = cpu_s(gateway.proc.pid) - start_cpu_s
         if errors:
             raise errors[0]
     finally:

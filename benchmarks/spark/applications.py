@@ -269,8 +269,8 @@ class Measurement:
         shutil.rmtree(folder / "yarn")
         times = []
         for app, own in by_app.items():
-            (mix,) = replaying.read_replayed(results[app])
-            pairs = zip(own, mix.jct_ms, strict=True)
+            (replayed,) = replaying.read_replayed(results[app])
+            pairs = zip(own, replayed.jct_ms, strict=True)
             times += [{"app": job["app"], "ms": ms} for job, ms in pairs]
         counts = executor_counts(folder / "events", begin_ms, end_ms)
         return {"load": loads, "taken_s": time.monotonic() - begun_s, "jobs": times, **counts}

@@ -88,11 +88,11 @@ class Measurement:
             self.spark, self.jar, self.args.cores, "FAIR", plugin, self.args.work.resolve(),
             f"{arm}-{seed}", conf,
         )  # fmt: skip
-        return replay(request, [mix])[0].jct_ms.tolist()
+        return [float(jct_ms) for jct_ms in replay(request, [mix])[0].jct_ms]
 
     def log(self, arm: str, seed: int) -> Path:
         """The event log of an application; of a stopped one there may be an older one."""
-        folder = self.args.work / f"{arm}-{seed}-events"
+        folder = Path(self.args.work) / f"{arm}-{seed}-events"
         return max(folder.iterdir(), key=lambda path: path.stat().st_mtime)
 
 

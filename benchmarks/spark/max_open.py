@@ -139,7 +139,7 @@ def row(name: str, blocks: list[Mapping[str, Any]]) -> tuple[str, ...]:
     ]
     ratio = f"{means[0][0] / means[1][0]:.3f}"
     if len(whole) > 1:
-        found = ratio_estimate(*means)
+        found = ratio_estimate(means[0], means[1])
         ratio = f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
     amounts = [
         sum(block[name][what] for block in whole) / len(whole)

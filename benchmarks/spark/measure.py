@@ -118,7 +118,7 @@ class Measurement:
         }
 
     def _logs(self, name: str) -> Path:
-        return self.args.work / "event-logs" / name
+        return Path(self.args.work) / "event-logs" / name
 
     def profile(self) -> Workload:
         """The jobs "q1-sf1" and so on, with fresh durations of those that ran on new executors."""

@@ -429,7 +429,7 @@ def _seconds(mixes: Sequence[dict[str, Any]], cores: int) -> float:
         sum(stage["sleep_ms"]) for mix in mixes for job in mix["jobs"] for stage in job["stages"]
     )
     arrivals_ms = sum(mix["jobs"][-1]["arrival_ms"] for mix in mixes)
-    return START_S + (1.2 * work_ms / cores + arrivals_ms) / MS_PER_S
+    return float(START_S + (1.2 * work_ms / cores + arrivals_ms) / MS_PER_S)
 
 
 def _check_planned(policy: str, workload: Workload) -> None:

@@ -13,6 +13,7 @@ import random
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Measurement:
             drawn = random.Random(turn).sample(list(runs), len(runs))
             for order in drawn:
                 runs[order].append(
-                    self._work.kept(f"{order}-{turn}", lambda o=order, t=turn: self._measure(o, t))
+                    self._work.kept(f"{order}-{turn}", partial(self._measure, order, turn))
                 )
         return runs
 
@@ -64,14 +65,15 @@ class Measurement:
         folder = self.args.work / f"{order}-{turn}"
         shutil.rmtree(folder, ignore_errors=True)
         spark = find_spark()
-        settings: dict[str, object] = {
+        by_order: dict[str, dict[str, object]] = {
             "fifo": {},
             _POOLS: {"spark.scheduler.mode": "FAIR"},
             "account": {
                 "spark.plugins": PLUGIN,
                 "spark.driver.extraClassPath": find_jar(spark),
             },
-        }[order]
+        }
+        settings = by_order[order]
         kind = _KINDS[self.args.server]
         with sql_server(kind, spark, folder.absolute(), f"local[{_CORES}]", settings) as server:
 

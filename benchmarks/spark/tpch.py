@@ -219,7 +219,7 @@ class Study(contextlib.ExitStack):
         return spark
 
     def _logs(self, name: str) -> Path:
-        return self.args.work / "event-logs" / name
+        return Path(self.args.work) / "event-logs" / name
 
     def prepare(self) -> None:
         """Run the queries alone, find the arrival rate, and make the profile."""
@@ -283,7 +283,7 @@ class Study(contextlib.ExitStack):
         """The gap of the first run: from the core time of the queries that ran alone, in s."""
         work_s = busy_ms(task_times(read_log(self._logs("alone"))), 0, math.inf) / MS_PER_S
         endings = self.work.kept("earlier/alone", self._run_alone)
-        return work_s / len(endings) / (self.args.cores * self.args.load)
+        return float(work_s / len(endings) / (self.args.cores * self.args.load))
 
     @property
     def _gap_s(self) -> float:
