@@ -21,6 +21,7 @@ from parcae.service.policies import policies_for
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.simulator import Simulator, simulate
 from parcae.workloads.archive import load_workload
+from parcae.workloads.job import JobSpec
 from parcae.workloads.workload import JobSequence
 from tests.conftest import REPOSITORY, batch, job
 
@@ -30,6 +31,15 @@ _FIXTURE = REPOSITORY / "spark-plugin" / "src" / "test" / "resources" / "formula
 _NAMES = [feature.name.lower() for feature in Feature if feature is not Feature.SLACK]
 _CORES = SimulationConfig(world=WorldName.CORES, num_executors=24)
 _WORKLOAD = load_workload("tpch")
+
+
+def _chained(spec: JobSpec) -> JobSpec:
+    """The job with its stages one after another."""
+    stages = [replace(s, parents=(i - 1,) if i else ()) for i, s in enumerate(spec.stages)]
+    return replace(spec, stages=tuple(stages))
+
+
+_CHAINS = replace(_WORKLOAD, jobs=tuple(map(_chained, _WORKLOAD.jobs)))
 
 
 def _drawn(draw: random.Random, depth: int) -> str:
@@ -149,19 +159,33 @@ def test_logarithms_and_powers_are_those_of_the_library_to_two_last_bits() -> No
         ("queries / cores", "fifo"),
     ],
 )
-def test_hand_made_orders_are_formulas(formula: str, policy: str) -> None:
+def test_hand_made_orders_are_formulas_where_queries_are_chains(formula: str, policy: str) -> None:
+    """Of other queries, formulas also order the stages."""
     names = [policy, f"formula: {formula}"]
-    jobs = _WORKLOAD.draw(20, "load:0.9", _CORES, seed=0)
+    jobs = _CHAINS.draw(20, "load:0.9", _CORES, seed=0)
     compared = parcae.compare(jobs, names, _CORES, seeds=3)
     of_one, of_other = (compared.jobs.filter(column=row) for row in range(2))
     assert len(of_one) == 60
     assert of_one["jct_ms"].to_list() == of_other["jct_ms"].to_list()
 
 
-def _ends_ms(name: str, sequence: JobSequence) -> list[int]:
-    config = SimulationConfig(world=WorldName.CORES, num_executors=1)
+def _ends_ms(name: str, sequence: JobSequence, cores: int = 1) -> list[int]:
+    config = SimulationConfig(world=WorldName.CORES, num_executors=cores)
     policy = named_policy(name, sequence.workload, config)
     return [int(end) for end in simulate(sequence, policy, config, 1).completion_ms]
+
+
+@pytest.mark.parametrize("formula", ["rem", "rem + path", "fair"])
+def test_the_stage_with_the_longest_path_below_it_is_first(formula: str) -> None:
+    """Two cores: of three stages of 100 ms the last one has 300 ms below it. As numbered, the query
+    would end at 500 ms.
+    """
+    short, long = (1, 100, ()), (1, 300, (2,))
+    sequence = batch(job("a", short, short, short, long))
+    assert _ends_ms("srpt", sequence, 2) == [500]
+    assert _ends_ms(f"formula: {formula}", sequence, 2) == [400]
+    late = batch(job("first", (2, 50, ())), job("a", short, short, short, long))
+    assert _ends_ms(f"formula: {formula}", late, 2) == [50, 450]
 
 
 def test_features_that_change_with_time_are_planned_again() -> None:

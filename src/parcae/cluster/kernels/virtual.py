@@ -103,6 +103,16 @@ def find_critical_paths(state, virtual, job):  # type: ignore[no-untyped-def]
                 has_changed = True
 
 
+@kernel
+def find_new_paths(state, virtual):  # type: ignore[no-untyped-def]
+    """Compute the critical paths of the jobs that arrived since the last call, in place of
+    advancing the virtual run.
+    """
+    while virtual.now.num_jobs[0] < state.now.num_jobs[0]:
+        find_critical_paths(state, virtual, virtual.now.num_jobs[0])
+        virtual.now.num_jobs[0] += 1
+
+
 @inlined
 def estimate_need(state, stage, factor):  # type: ignore[no-untyped-def]
     """Estimate the work of a stage in the virtual run, in ms, from what is known now."""

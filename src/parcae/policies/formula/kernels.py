@@ -14,10 +14,15 @@ from parcae.base.compiled.kernels import inlined, kernel
 from parcae.cluster.kernels.accounts import PLAN_AGAIN_MS, has_two_users
 from parcae.cluster.kernels.policies import begin_run, plan
 from parcae.cluster.kernels.tables import active_jobs, remaining_ms, total_ms
-from parcae.cluster.kernels.virtual import advance_virtual_run, empty_virtual_run, predict_ends
+from parcae.cluster.kernels.virtual import (
+    advance_virtual_run,
+    empty_virtual_run,
+    find_new_paths,
+    predict_ends,
+)
 from parcae.cluster.state import NOT_YET, VirtualRun
 from parcae.policies.orders.kernels import service_ms, time_to_deadline
-from parcae.policies.rule.kernels import job_facts
+from parcae.policies.rule.kernels import job_facts, rank_stages
 
 
 class Feature(IntEnum):
@@ -79,7 +84,8 @@ class Program(NamedTuple):
     is_timed: Any  # int64, whether the order changes with time alone
     has_users: Any  # int64, the same where there are several users
     deadline_ms: Any  # float64[num_profiles + 1], as in `PlanTables`
-    virtual: VirtualRun  # of fair sharing, which the kernels keep between plans
+    theta: Any  # float64[NUM_ORDER_PARAMETERS], a rule that orders stages by critical path alone
+    virtual: VirtualRun  # of fair sharing, which the kernels keep between plans; or paths alone
     values: Any  # float64[len(Feature)], the features of one job
     stack: Any  # float64[most values at once + 1]
     running: Any  # float64[num_jobs], tasks that users run, by the rows of their accounts
@@ -202,16 +208,21 @@ def _count_running(view, running):  # type: ignore[no-untyped-def]
 @plan.of(Program)
 @kernel
 def plan_by_program(view, orders, program):  # type: ignore[no-untyped-def]
-    """Write new orders: the tier of a job is the value of the formula."""
+    """Write new orders: the tier of a job is the value of the formula, and its stages are ordered
+    by the critical path from them, the longest first.
+    """
     orders.wake_ms[0] = NOT_YET
     if program.has_fair_run:
         advance_virtual_run(view, program.virtual)
         predict_ends(view, program.virtual)
+    else:
+        find_new_paths(view, program.virtual)
     if program.has_users:
         _count_running(view, program.running)
     for job in active_jobs(view):
         describe(view, program, job)
         orders.jobs.tier[job] = evaluate(program)
+        rank_stages(view, orders, program, job)
     is_timed = program.is_timed and view.now.num_active[0] > 1
     if is_timed or (program.has_users and has_two_users(view)):
         orders.wake_ms[0] = view.now.clock_ms[0] + PLAN_AGAIN_MS

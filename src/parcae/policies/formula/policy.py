@@ -13,6 +13,7 @@ from parcae.cluster.state import allocate_virtual
 from parcae.policies.compiled import CompiledPlanner, PlaysRuns
 from parcae.policies.formula.kernels import Feature, Program, describe, evaluate
 from parcae.policies.formula.language import FEATURES, MOST_VALUES, Expression
+from parcae.policies.rule.policy import ordering_by_path
 from parcae.simulation.kernels.playing import Simulation, Simulations
 
 #: Features that take more passes over the stages of a job.
@@ -21,14 +22,16 @@ _OF_STAGES = [feature for feature in Feature if Feature.TOTAL <= feature <= Feat
 
 @dataclass
 class FormulaPolicy(CompiledPlanner):
-    """A policy that serves the jobs with the smallest value of a formula first.
+    """A policy that serves the jobs with the smallest value of a formula first, and of each
+    the stages with the longest critical path.
 
     Args:
         name: name in tables and reports.
         expression: the formula.
         deadline_ms: float64[num_profiles + 1], as `plan_tables` has it; used by `slack`.
 
-    Example: `FormulaPolicy("formula: rem", parse_formula("rem"))` is `srpt`.
+    Example: where queries are chains of stages, `FormulaPolicy("formula: rem",
+    parse_formula("rem"))` is `srpt`.
     """
 
     name: str
@@ -52,10 +55,11 @@ class FormulaPolicy(CompiledPlanner):
             np.array(self.expression.steps, np.int64),
             np.array(self.expression.numbers, np.float64),
             int(uses(*_OF_STAGES)),
-            int(uses(Feature.PATH, Feature.FAIR)),
+            int(uses(Feature.FAIR)),
             int(uses(Feature.AGE, Feature.SERVICE, Feature.SLACK)),
             int(self.keeps_accounts),
             self.deadline_ms,
+            np.array(ordering_by_path()),
             allocate_virtual(num_jobs, num_stages),
             np.zeros(len(Feature)),
             np.zeros(MOST_VALUES + 1),

@@ -188,7 +188,7 @@ def tier_of(view, rule, facts, job, error, log_jobs):  # type: ignore[no-untyped
 
 
 @inlined
-def _rank_stages(view, orders, rule, job):  # type: ignore[no-untyped-def]
+def rank_stages(view, orders, rule, job):  # type: ignore[no-untyped-def]
     """Write the ranks of the job's runnable stages: by features, largest value first."""
     theta = rule.theta
     stages = view.stages
@@ -242,7 +242,7 @@ def order_job(view, orders, rule, facts, job, error, tier):  # type: ignore[no-u
     # All probes run, but none has finished: plan again when the first should have finished.
     elif facts.num_finished < probes and facts.num_finished == 0:
         _wake_after_a_task(view, orders, job)
-    _rank_stages(view, orders, rule, job)
+    rank_stages(view, orders, rule, job)
 
 
 @plan.of(OrderRule)

@@ -32,6 +32,13 @@ def plain_parameters() -> tuple[float, ...]:
     return tuple(float(value) for value in theta)
 
 
+def ordering_by_path() -> tuple[float, ...]:
+    """Return the parameters with which the order of a job's stages is by critical path alone."""
+    theta = np.zeros(NUM_ORDER_PARAMETERS)
+    theta[OrderParameter.STAGE_PATH] = 1.0
+    return tuple(float(value) for value in theta)
+
+
 def search_start() -> tuple[float, ...]:
     """Return the parameters from which tuning starts if no tuned rule is given.
 

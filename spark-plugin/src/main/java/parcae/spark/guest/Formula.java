@@ -35,6 +35,7 @@ final class Formula {
 
   private final Object[] program; // a Feature, a Step or a Double
   private final double[] stack;
+  private final Rule stageOrder = Rule.ofPaths();
   private final double[] features = new double[Feature.values().length]; // by ordinal
 
   /**
@@ -151,7 +152,7 @@ final class Formula {
   }
 
   /**
-   * Sets the tiers of the queries.
+   * Sets the tiers of the queries and the ranks of their stages.
    *
    * @param open the open queries
    * @param guessMs the duration of a task of which nothing is known
@@ -167,6 +168,7 @@ final class Formula {
       }
       query.tier = value();
       query.limit = Order.UNLIMITED;
+      stageOrder.orderStages(query);
     }
     boolean isTimed = open.size() > 1 && uses(Feature.AGE, Feature.SERVICE);
     return isTimed ? nowMs + RENEW_MS : Order.NOT_YET; // `Ledgers` renews between users

@@ -286,7 +286,7 @@ final class Planner extends Following<Query> {
     Order.Builder order = new Order.Builder().wakeMs(wakeMs);
     queries().forEach((key, query) -> {
       order.job(key, query.tier, 0, query.limit);
-      if (policy.rule() != null) { // else stages have no ranks
+      if (policy.rule() != null || policy.formula() != null) { // else stages have no ranks
         for (StageRow row : query.rows()) {
           if (row.isPending() && row.rank != 0) {
             order.stage(row.stageId, 0, row.rank, Order.UNLIMITED);

@@ -97,6 +97,13 @@ final class Rule {
     }
   }
 
+  /** A rule for nothing but `orderStages`: by critical path, the longest first. */
+  static Rule ofPaths() {
+    double[] theta = new double[Parameter.values().length];
+    theta[Parameter.STAGE_PATH.ordinal()] = 1;
+    return new Rule(theta, 1, null);
+  }
+
   private double of(Parameter parameter) {
     return theta[parameter.ordinal()];
   }
@@ -312,7 +319,7 @@ final class Rule {
   }
 
   /** Sets the ranks of the query's stages that have tasks to start. */
-  private void orderStages(Query query) {
+  void orderStages(Query query) {
     for (StageRow row : query.rows()) {
       if (row.isPending()) {
         double value = of(Parameter.STAGE_PATH) * Math.log(1 + row.pathMs);
