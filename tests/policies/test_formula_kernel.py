@@ -177,15 +177,13 @@ def _ends_ms(name: str, sequence: JobSequence, cores: int = 1) -> list[int]:
 
 @pytest.mark.parametrize("formula", ["rem", "rem + path", "fair"])
 def test_the_stage_with_the_longest_path_below_it_is_first(formula: str) -> None:
-    """Two cores: of three stages of 100 ms the last one has 300 ms below it. As numbered, the query
-    would end at 500 ms.
+    """When two cores are free at 50 ms, three stages of 100 ms wait, of which the last has 300 ms
+    below it. As numbered, it would start at 150 ms.
     """
     short, long = (1, 100, ()), (1, 300, (2,))
-    sequence = batch(job("a", short, short, short, long))
-    assert _ends_ms("srpt", sequence, 2) == [500]
-    assert _ends_ms(f"formula: {formula}", sequence, 2) == [400]
-    late = batch(job("first", (2, 50, ())), job("a", short, short, short, long))
-    assert _ends_ms(f"formula: {formula}", late, 2) == [50, 450]
+    sequence = batch(job("first", (2, 50, ())), job("a", short, short, short, long))
+    assert _ends_ms("srpt", sequence, 2) == [50, 550]
+    assert _ends_ms(f"formula: {formula}", sequence, 2) == [50, 450]
 
 
 def test_features_that_change_with_time_are_planned_again() -> None:
