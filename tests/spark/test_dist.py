@@ -185,7 +185,7 @@ def test_every_command_of_the_document_runs(installed: Installed, policy: Path) 
             door.close()
             assert "takes the secret" in done.stdout
         if "queries.py" in command:
-            assert "parcae: on, srpt by" in done.stderr
+            assert "parcae: on, account by what is learned" in done.stderr
         if "doctor" in command:
             assert "wrong " not in done.stdout
             assert "ok      members" in done.stdout
