@@ -47,8 +47,8 @@ from parcae.evaluation.statistics import ratio_estimate, with_interval
 from parcae.spark.home import SparkHome, find_java, find_spark
 from parcae.spark.jar import find_jar
 from parcae.spark.launch import PluginSettings
+from parcae.workloads.spark_log.application import Outcome
 from parcae.workloads.spark_log.event_log import LogReading
-from parcae.workloads.spark_log.events import Outcome
 
 Json = dict[str, Any]
 #: The applications: a queue each, and the name of the jobs and of the person.

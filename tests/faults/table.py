@@ -229,8 +229,8 @@ FAULTS = (
     Fault(
         "end-of-the-attempt-read-last",
         "importer",
-        "self.completion_ms = max(self.completion_ms, event.completion_ms)",
-        "self.completion_ms = event.completion_ms",
+        "self.completion_ms = max(self.completion_ms, other.completion_ms)",
+        "self.completion_ms = other.completion_ms",
         "workloads/test_spark_event_log_dag.py",
     ),
     Fault(

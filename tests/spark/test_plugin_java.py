@@ -7,8 +7,7 @@ import random
 from pathlib import Path
 
 from parcae.spark.jar import sources_folder
-from parcae.workloads.spark_log.application import SqlRecord
-from parcae.workloads.spark_log.events import JobStart, StageInfo
+from parcae.workloads.spark_log.application import JobStart, SqlRecord, StageInfo
 from parcae.workloads.spark_log.naming import JobGroup, job_name
 from parcae.workloads.spark_log.plan import read_plan
 from tests.spark.java import java_sources, run_java

@@ -18,7 +18,7 @@ from parcae.workloads.durations import TaskDurations
 from parcae.workloads.job import JobSpec, LoggedFaults, StageSpec, combined
 from parcae.workloads.spark_log.application import ApplicationLog
 from parcae.workloads.spark_log.event_log import logged_faults, read_spark_event_logs
-from parcae.workloads.spark_log.events import parse_event
+from parcae.workloads.spark_log.events import add_event
 from parcae.workloads.workload import Workload
 from tests.conftest import job
 from tests.workloads.spark_log_builder import (
@@ -91,9 +91,7 @@ def test_a_log_gives_counts_and_rates(tmp_path: Path) -> None:
 def _read_log(events: list[dict[str, Any]]) -> ApplicationLog:
     log = ApplicationLog("log")
     for line in to_bytes(events).splitlines():
-        event = parse_event(line)
-        assert event is not None
-        log.add(event)
+        add_event(log, line)
     return log
 
 

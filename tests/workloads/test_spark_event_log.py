@@ -8,9 +8,9 @@ import pytest
 import parcae.workloads
 from parcae.base.errors import FormatError
 from parcae.workloads.job import JobSpec
+from parcae.workloads.spark_log.application import JobStart
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
-from parcae.workloads.spark_log.events import JobStart
 from parcae.workloads.spark_log.naming import JobGroup, job_name
 from parcae.workloads.workload import Workload
 from tests.workloads.spark_log_builder import (

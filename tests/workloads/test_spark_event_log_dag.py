@@ -9,7 +9,13 @@ import orjson
 import pytest
 
 from parcae.workloads.durations import Wave
-from parcae.workloads.spark_log.application import ApplicationLog, TaskColumns
+from parcae.workloads.spark_log.application import (
+    ApplicationLog,
+    Outcome,
+    StageInfo,
+    StageRecord,
+    TaskColumns,
+)
 from parcae.workloads.spark_log.dag import JobRun, StageRun, job_runs
 from parcae.workloads.spark_log.durations import (
     StageSamples,
@@ -17,7 +23,7 @@ from parcae.workloads.spark_log.durations import (
     place_tasks,
     stage_samples,
 )
-from parcae.workloads.spark_log.events import Outcome, StageCompleted, StageInfo, parse_event
+from parcae.workloads.spark_log.events import add_event
 from parcae.workloads.spark_log.losses import CheckedLog, LeftOut
 from parcae.workloads.spark_log.naming import Choice
 from parcae.workloads.spark_log.profile import filled, merge_runs
@@ -42,8 +48,7 @@ IN_SQL = {"spark_sql_execution_id": "0"}
 def _log(events: list[dict[str, Any]]) -> ApplicationLog:
     log = ApplicationLog("log")
     for event in events:
-        if (record := parse_event(orjson.dumps(event))) is not None:
-            log.add(record)
+        add_event(log, orjson.dumps(event))
     return log
 
 
@@ -430,7 +435,7 @@ def test_a_stage_ends_with_the_last_of_its_attempts_in_whichever_order_they_are_
     log = ApplicationLog("a log")
     for attempt, start_ms, end_ms in ((1, 50, 90), (0, 10, 40)):
         info = StageInfo(3, attempt, "collect", 1, (), 0, ())
-        log.add(StageCompleted(info, start_ms, end_ms, attempt == 1, frozenset()))
+        log.add_stage(StageRecord(info, attempt, start_ms, end_ms, attempt == 1, frozenset()))
     record = log.stages[3]
     assert (record.submission_ms, record.completion_ms, record.is_success) == (10, 90, True)
 

@@ -13,9 +13,8 @@ from parcae.base.loader import chunks
 from parcae.evaluation.compare_logs import compare_runs
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.import_report import counted
-from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord
+from parcae.workloads.spark_log.application import ApplicationLog, JobStart, SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
-from parcae.workloads.spark_log.events import JobStart
 from parcae.workloads.spark_log.naming import (
     JobGroup,
     completion_ms,

@@ -8,7 +8,8 @@ import pytest
 from parcae.base.errors import FormatError
 from parcae.workloads.archive import BUNDLED
 from parcae.workloads.recorded_run import NO_JOB, NOT_COMPLETED, JobOutcome, RecordedRun
-from parcae.workloads.spark_log.events import Outcome, parse_event
+from parcae.workloads.spark_log.application import ApplicationLog, Outcome
+from parcae.workloads.spark_log.events import add_event
 from parcae.workloads.spark_log.run import read_spark_run
 from tests.conftest import shared_data
 from tests.workloads.spark_log_builder import (
@@ -36,13 +37,15 @@ def _read(tmp_path: Path, events: list[dict[str, Any]] | bytes, **options: Any) 
 
 
 def _parsed(**changes: Any) -> Any:
-    """The record of a task of 100 ms with those metrics, or without any."""
+    """The columns of a task of 100 ms with those metrics, or without any."""
     metrics = changes.pop("metrics", None)
     event = task_end(0, 0, 1_000, 1_100, **changes)
     del event["Task Metrics"]
     if metrics is not None:
         event["Task Metrics"] = metrics
-    return parse_event(to_bytes([event]).splitlines()[1])
+    log = ApplicationLog("log")
+    add_event(log, to_bytes([event]).splitlines()[1])
+    return log.tasks()
 
 
 @pytest.mark.parametrize(
@@ -60,8 +63,8 @@ def _parsed(**changes: Any) -> Any:
 def test_a_core_is_busy_for_deserializing_and_running(
     metrics: dict[str, int] | None, busy_ms: int
 ) -> None:
-    parsed = _parsed(metrics=metrics)
-    assert (parsed.busy_ms, parsed.outcome) == (busy_ms, Outcome.SUCCESS)
+    tasks = _parsed(metrics=metrics)
+    assert (tasks.busy_ms, tasks.outcome) == (busy_ms, Outcome.SUCCESS)
     assert _parsed(metrics=metrics, reason="ExecutorLostFailure").busy_ms == busy_ms
 
 

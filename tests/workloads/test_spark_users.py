@@ -11,9 +11,9 @@ import pytest
 from parcae.evaluation.compare_logs import compare_runs
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.describe import fingerprint
-from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord
+from parcae.workloads.spark_log.application import ApplicationLog, JobStart, SqlRecord
 from parcae.workloads.spark_log.event_log import read_spark_event_logs
-from parcae.workloads.spark_log.events import JobStart, parse_event
+from parcae.workloads.spark_log.events import add_event
 from parcae.workloads.spark_log.naming import JobGroup, job_groups, job_name, user_of
 from parcae.workloads.spark_log.plan import plan_names, read_plan
 from parcae.workloads.spark_log.run import read_spark_run
@@ -52,8 +52,7 @@ def test_person_and_name_are_those_of_the_table_that_the_plugin_reads_too(
 ) -> None:
     log = ApplicationLog("log")
     for line in case["events"]:
-        if event := parse_event(json.dumps(line).encode()):
-            log.add(event)
+        add_event(log, json.dumps(line).encode())
     (group,) = job_groups(log)
     assert user_of(group, log, "another") == case["person"]
     assert job_name(group, {}, None) == case["name"]

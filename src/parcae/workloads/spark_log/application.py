@@ -10,34 +10,13 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from parcae.base.arrays import Int64Array
 from parcae.base.errors import FormatError
-from parcae.workloads.spark_log.events import (
-    ApplicationEnd,
-    ApplicationStart,
-    BlockBegin,
-    DriverUpdates,
-    Environment,
-    Event,
-    ExecutorAdded,
-    ExecutorRemoved,
-    JobEnd,
-    JobStart,
-    LogStart,
-    Outcome,
-    ResourceProfile,
-    SqlEnd,
-    SqlPlanUpdate,
-    SqlStart,
-    StageCompleted,
-    StageInfo,
-    Statement,
-    TaskEnd,
-)
 from parcae.workloads.spark_log.plan import PlanNames, Scan, SqlPlan
 
 #: The property that names a job's pool in Spark's FAIR scheduler (set with `sc.setLocalProperty`).
@@ -46,12 +25,98 @@ POOL_PROPERTY = "spark.scheduler.pool"
 UNKNOWN_SLOTS = 0
 
 
+class Outcome(IntEnum):
+    """How an attempt of a task ended."""
+
+    SUCCESS = 0
+    FAILED = 1
+    KILLED = 2
+    LOST = 3  # its executor was lost while it ran
+    OUTPUT_LOST = 4  # it had succeeded, and its output was lost with its executor
+    INPUT_LOST = 5  # it could not fetch the output of a stage before it, which was lost
+
+
+class ApplicationStart(NamedTuple):
+    """The application's name, its id, its attempt's id ("" where there are no attempts), its start
+    time in ms, and the account that submitted it.
+    """
+
+    name: str
+    app_id: str
+    attempt_id: str
+    time_ms: int
+    user: str
+
+
+class ExecutorAdded(NamedTuple):
+    """A new executor, its cores, and its start time in ms (-1 where the log does not contain
+    it).
+    """
+
+    executor: str
+    cores: int
+    profile_id: int
+    time_ms: int
+
+
+class ExecutorRemoved(NamedTuple):
+    """A removed executor, the time of its removal in ms, and the reason (in words, or "")."""
+
+    executor: str
+    time_ms: int
+    reason: str
+
+
+class StageInfo(NamedTuple):
+    """A stage as listed by a job start; `parents` is None if they are not logged (Spark 1.x)."""
+
+    stage_id: int
+    attempt: int
+    name: str
+    num_tasks: int
+    parents: tuple[int, ...] | None
+    top_rdd: int
+    scopes: tuple[str, ...]
+
+
+class JobStart(NamedTuple):
+    """A Spark job; `submission_ms` is -1 where the log does not contain it (Spark 1.x)."""
+
+    job_id: int
+    submission_ms: int
+    properties: Mapping[str, str]
+    stages: tuple[StageInfo, ...]
+
+
+class Statement(NamedTuple):
+    """A statement of the Thrift server: the job group of its Spark jobs, its session and user."""
+
+    group: str
+    session: str
+    user: str
+
+
+class BlockBegin(NamedTuple):
+    """From this time on an arm of the plugin's experiment applied: "policy", "stock" or "none".
+
+    The block is counted from 1970 in `block_ms`.
+    """
+
+    time_ms: int
+    block: int
+    arm: str
+    block_ms: int
+    washout_ms: int
+    seed: int
+
+
 class TaskColumns(NamedTuple):
     """Every attempt of every task as columns, int64[num_attempts] each.
 
     `task_index` is the task's partition. `executor` is a number in order of appearance. A core
-    worked for the task for `busy_ms` from its launch on; `finish_ms` is when the driver recorded
-    the end. `input_bytes` include shuffle reads.
+    worked for the task (deserializing and running) for `busy_ms` from its launch on; `finish_ms` is
+    when the driver recorded the end. `input_bytes` are those read from files, caches and shuffles,
+    0 where the log does not contain them.
     """
 
     stage_id: Int64Array
@@ -67,7 +132,10 @@ class TaskColumns(NamedTuple):
 
 @dataclass(eq=False)
 class StageRecord:
-    """A stage that ran, with all its attempts combined; `info` is that of the first attempt."""
+    """A stage that ran, with all its attempts combined; `info` is that of the first attempt.
+
+    `accumulators` are the ids of SQL metrics that its tasks updated.
+    """
 
     info: StageInfo
     last_attempt: int
@@ -76,28 +144,29 @@ class StageRecord:
     is_success: bool
     accumulators: frozenset[int]
 
-    def merge(self, event: StageCompleted) -> None:
+    def merge(self, other: StageRecord) -> None:
         """Add another attempt of the stage.
 
         The last attempt decides the result; the times span all attempts whose times are known.
         """
-        if event.info.attempt < self.info.attempt:
-            self.info = event.info
-        if event.info.attempt >= self.last_attempt:
-            self.last_attempt = event.info.attempt
-            self.is_success = event.is_success
-        known_ms = [ms for ms in (self.submission_ms, event.submission_ms) if ms >= 0]
+        if other.info.attempt < self.info.attempt:
+            self.info = other.info
+        if other.last_attempt >= self.last_attempt:
+            self.last_attempt = other.last_attempt
+            self.is_success = other.is_success
+        known_ms = [ms for ms in (self.submission_ms, other.submission_ms) if ms >= 0]
         self.submission_ms = min(known_ms, default=-1)
-        self.completion_ms = max(self.completion_ms, event.completion_ms)
-        self.accumulators |= event.accumulators
+        self.completion_ms = max(self.completion_ms, other.completion_ms)
+        self.accumulators |= other.accumulators
 
 
 @dataclass(eq=False)
 class SqlRecord:
-    """A SQL execution; times in ms.
+    """A SQL execution; times in ms, -1 where the log does not contain them.
 
-    `is_ended` is True once its end was read. `is_success` is None where the log does not contain
-    the result.
+    `root_id` is the execution that it belongs to (usually itself); `plan_names` is None where the
+    log does not describe the physical plan. `is_ended` is True once its end was read; `is_success`
+    is None where the log does not contain the result (before Spark 3.4).
     """
 
     execution_id: int
@@ -153,6 +222,7 @@ class ApplicationLog:
     executors: dict[str, ExecutorAdded] = field(default_factory=dict)
     removed: dict[str, ExecutorRemoved] = field(default_factory=dict)
     end_ms: int = -1
+    #: The cores that a task of a resource profile takes; 0 where the application's setting holds.
     task_cpus: dict[int, float] = field(default_factory=dict)
     executor_codes: dict[str, int] = field(default_factory=dict)
     #: Number of tasks that had succeeded when their output was lost with its executor.
@@ -161,98 +231,83 @@ class ApplicationLog:
     num_repeated: int = 0
     #: Whether there is an end of a SQL execution whose start is missing.
     has_unknown_sql: bool = False
-    _start: ApplicationStart | None = None
+    start: ApplicationStart | None = None
     _columns: tuple[array[int], ...] = field(default_factory=_int64_columns)
     #: By stage and attempt, the rows of repeated tasks whose partition is not in the log.
     _unplaced: dict[int, dict[int, list[int]]] = field(default_factory=dict)
 
-    def add(self, event: Event) -> None:
-        """Add one event."""
-        match event:
-            case TaskEnd():
-                self._add_task(event)
-            case StageCompleted(info=info):
-                if info.stage_id in self.stages:
-                    self.stages[info.stage_id].merge(event)
-                else:
-                    # The fields after `info` and `last_attempt` are those of the event, in order.
-                    self.stages[info.stage_id] = StageRecord(info, info.attempt, *event[1:])
-            case JobStart():
-                # Jobs of SQL repeat the application's settings; they are dropped to save memory.
-                # As a setting, a pool is that of these jobs only.
-                job_properties = {
-                    name: value
-                    for name, value in event.properties.items()
-                    if name == POOL_PROPERTY or self.settings.get(name) != value
-                }
-                started = event._replace(properties=job_properties)
-                if self.jobs.setdefault(event.job_id, started) != started:
-                    raise FormatError(
-                        f"{self.label}: two Spark jobs have the number {event.job_id}; these are "
-                        "the events of several applications: split them into one file each"
-                    )
-            case JobEnd():
-                self.job_results[event.job_id] = event.is_success
-                self.job_end_ms[event.job_id] = event.time_ms
-            case SqlStart():
-                self.sql[event.execution_id] = SqlRecord(*event)
-            case SqlPlanUpdate() | DriverUpdates() | SqlEnd():
-                if record := self.sql.get(event.execution_id):
-                    if isinstance(event, SqlPlanUpdate):
-                        record.plan = event.plan
-                    elif isinstance(event, DriverUpdates):
-                        record.update(event.values)
-                    else:
-                        record.is_ended = True
-                        record.is_success = event.is_success
-                        record.end_ms = event.time_ms
-                elif not isinstance(event, DriverUpdates):
-                    self.has_unknown_sql = True
-            case Statement(group=group):
-                self.statements[group] = event
-            case BlockBegin():
-                self.blocks.append(event)
-            case ExecutorAdded():
-                self.executors[event.executor] = event
-            case ExecutorRemoved():
-                self.removed[event.executor] = event
-            case LogStart(version=version):
-                self.version = version
-            case ApplicationStart():
-                # The numbers of jobs and stages are unique only in one application.
-                if self._start not in (None, event):
-                    raise FormatError(
-                        f"{self.label}: the events of several applications in one log "
-                        f"({self.app_id or self.name}, {event.app_id or event.name}); split it at "
-                        "the events SparkListenerLogStart into one file each"
-                    )
-                self._start = event
-                self.name = event.name
-                self.app_id = event.app_id
-                self.attempt_id = event.attempt_id
-                self.owner = event.user
-            case ApplicationEnd(time_ms=time_ms):
-                self.end_ms = time_ms
-            case Environment(settings=settings):
-                self.settings = settings
-            case ResourceProfile(profile_id=profile_id, task_cpus=task_cpus):
-                self.task_cpus[profile_id] = task_cpus
+    def begin(self, start: ApplicationStart) -> None:
+        """Take the application's start: numbers of jobs and stages are unique only in one."""
+        if self.start not in (None, start):
+            raise FormatError(
+                f"{self.label}: the events of several applications in one log "
+                f"({self.app_id or self.name}, {start.app_id or start.name}); split it at "
+                "the events SparkListenerLogStart into one file each"
+            )
+        self.start = start
+        self.name = start.name
+        self.app_id = start.app_id
+        self.attempt_id = start.attempt_id
+        self.owner = start.user
 
-    def _add_task(self, task: TaskEnd) -> None:
-        if task.outcome is Outcome.OUTPUT_LOST:
+    def add_job(self, job: JobStart) -> None:
+        """Add a Spark job.
+
+        Jobs of SQL repeat the application's settings; they are dropped to save memory. As a
+        setting, a pool is that of these jobs only.
+        """
+        own = {
+            name: value
+            for name, value in job.properties.items()
+            if name == POOL_PROPERTY or self.settings.get(name) != value
+        }
+        job = job._replace(properties=own)
+        if self.jobs.setdefault(job.job_id, job) != job:
+            raise FormatError(
+                f"{self.label}: two Spark jobs have the number {job.job_id}; these are "
+                "the events of several applications: split them into one file each"
+            )
+
+    def add_stage(self, attempt: StageRecord) -> None:
+        """Add an attempt of a stage."""
+        record = self.stages.setdefault(attempt.info.stage_id, attempt)
+        if record is not attempt:
+            record.merge(attempt)
+
+    def known_sql(self, execution_id: int) -> SqlRecord | None:
+        """A SQL execution that goes on or ends, if the log has its start."""
+        record = self.sql.get(execution_id)
+        self.has_unknown_sql |= record is None
+        return record
+
+    def add_task(
+        self,
+        row: tuple[int, int, int, int, int, int, int, int],
+        executor: str,
+        stage_attempt: int,
+        *,
+        has_partition: bool,
+    ) -> None:
+        """Add an attempt of a task, or the loss of its output.
+
+        `row` is that of `TaskColumns` without the executor. Logs of Spark before 3.3 have no
+        partition, only the index within the attempt of the stage, which counts anew if some tasks
+        are repeated; see `tasks`.
+        """
+        stage_id, task_index, launch_ms, finish_ms, outcome, *details = row
+        if outcome == Outcome.OUTPUT_LOST:
             # The event repeats an attempt that has ended before.
             self.num_outputs_lost += 1
             return
-        code = self.executor_codes.setdefault(task.executor, len(self.executor_codes))
-        if task.outcome is Outcome.SUCCESS:
-            last = self.successful_attempt.get(task.stage_id, -1)
-            self.successful_attempt[task.stage_id] = max(last, task.stage_attempt)
-        if task.stage_attempt > 0 and not task.has_partition:
-            attempts = self._unplaced.setdefault(task.stage_id, {})
-            attempts.setdefault(task.stage_attempt, []).append(len(self._columns[0]))
-        details = (task.outcome, task.is_speculative, task.busy_ms, task.input_bytes)
-        row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *details)
-        for column, value in zip(self._columns, row, strict=True):
+        code = self.executor_codes.setdefault(executor, len(self.executor_codes))
+        if outcome == Outcome.SUCCESS:
+            last = self.successful_attempt.get(stage_id, -1)
+            self.successful_attempt[stage_id] = max(last, stage_attempt)
+        if stage_attempt > 0 and not has_partition:
+            attempts = self._unplaced.setdefault(stage_id, {})
+            attempts.setdefault(stage_attempt, []).append(len(self._columns[0]))
+        values = (stage_id, task_index, launch_ms, finish_ms, code, outcome, *details)
+        for column, value in zip(self._columns, values, strict=True):
             column.append(value)
 
     def row_bytes(self) -> dict[str, int]:
@@ -271,7 +326,7 @@ class ApplicationLog:
     @property
     def has_beginning(self) -> bool:
         """Whether the log has its first events."""
-        return self._start is not None or bool(self.version)
+        return self.start is not None or bool(self.version)
 
     def lacks_end_of(self, stage_id: int) -> bool:
         """Whether a stage ran without an event of its end; Spark drops events under load.

@@ -16,6 +16,7 @@ from parcae.workloads.spark_log.application import (
     POOL_PROPERTY,
     ApplicationLog,
     SqlRecord,
+    StageInfo,
     StageRecord,
 )
 from parcae.workloads.spark_log.durations import (
@@ -29,7 +30,6 @@ from parcae.workloads.spark_log.durations import (
     slot_changes,
     stage_samples,
 )
-from parcae.workloads.spark_log.events import StageInfo
 from parcae.workloads.spark_log.losses import OF_OTHERS, UNLISTED, CheckedLog, LeftOut
 from parcae.workloads.spark_log.naming import (
     Choice,

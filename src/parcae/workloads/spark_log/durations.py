@@ -20,8 +20,12 @@ import numpy as np
 
 from parcae.base.arrays import Int64Array, level
 from parcae.workloads.durations import NUM_WAVES, Wave
-from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
-from parcae.workloads.spark_log.events import Outcome
+from parcae.workloads.spark_log.application import (
+    UNKNOWN_SLOTS,
+    ApplicationLog,
+    Outcome,
+    TaskColumns,
+)
 
 #: Tolerated overlap of two tasks on one slot, if the executor's number of cores is not known.
 #: Spark's driver launches the next task before it has recorded the end of the last one (median 1

@@ -19,9 +19,15 @@ from parcae.workloads.job import JobSpec, LoggedFaults, combined
 from parcae.workloads.readers import saying_what_reads
 from parcae.workloads.recorded_run import workload_of_jobs, workload_of_runs
 from parcae.workloads.spark_log.activity import LoggedActivity
-from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
+from parcae.workloads.spark_log.application import (
+    UNKNOWN_SLOTS,
+    ApplicationLog,
+    ExecutorRemoved,
+    Outcome,
+    TaskColumns,
+)
 from parcae.workloads.spark_log.dag import JobRun, are_one_at_a_time, job_runs
-from parcae.workloads.spark_log.events import ExecutorRemoved, Outcome, parse_event
+from parcae.workloads.spark_log.events import BadLine, add_event
 from parcae.workloads.spark_log.files import LogPart, LogSource, find_logs, read_lines
 from parcae.workloads.spark_log.logged_order import (
     LOGGED_ORDER,
@@ -138,15 +144,12 @@ class LogReading:
             if not is_complete:
                 continue
             try:
-                event = parse_event(line)
-            except FormatError as error:
+                add_event(log, line)
+            except BadLine as error:
                 bad.add(part.label, number, str(error))
                 # This is no log: its end need not be waited for.
                 if bad.count > max(_MANY_BAD, self.num_rows // 2):
                     bad.finish(self.num_rows)
-                continue
-            if event is not None:
-                log.add(event)
         return is_complete
 
     def _advance(self, num_bytes: int) -> None:

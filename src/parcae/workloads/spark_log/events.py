@@ -1,4 +1,4 @@
-"""Parses lines of a Spark event log into small typed records.
+"""Reads lines of a Spark event log into the record of its application.
 
 Lines of events that are not needed are skipped without parsing.
 """
@@ -7,231 +7,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from parcae.base.errors import FormatError
-from parcae.workloads.spark_log.plan import PlanNames, SqlPlan, plan_names, read_plan
+from parcae.workloads.spark_log.application import (
+    ApplicationLog,
+    ApplicationStart,
+    BlockBegin,
+    ExecutorAdded,
+    ExecutorRemoved,
+    JobStart,
+    Outcome,
+    SqlRecord,
+    StageInfo,
+    StageRecord,
+    Statement,
+)
+from parcae.workloads.spark_log.plan import plan_names, read_plan
 
 #: Larger times and counts are treated as damage (as a time it is the year 146 million).
 MAX_INTEGER = 1 << 62
 
-
-class Outcome(IntEnum):
-    """How an attempt of a task ended."""
-
-    SUCCESS = 0
-    FAILED = 1
-    KILLED = 2
-    LOST = 3  # its executor was lost while it ran
-    OUTPUT_LOST = 4  # it had succeeded, and its output was lost with its executor
-    INPUT_LOST = 5  # it could not fetch the output of a stage before it, which was lost
-
-
-class LogStart(NamedTuple):
-    """The version of Spark."""
-
-    version: str
-
-
-class ApplicationStart(NamedTuple):
-    """The application's name, its id, its attempt's id ("" where there are no attempts), its start
-    time in ms, and the account that submitted it.
-    """
-
-    name: str
-    app_id: str
-    attempt_id: str
-    time_ms: int
-    user: str
-
-
-class ApplicationEnd(NamedTuple):
-    """The end time of the application in ms."""
-
-    time_ms: int
-
-
-class Environment(NamedTuple):
-    """Spark's settings."""
-
-    settings: Mapping[str, str]
-
-
-class ResourceProfile(NamedTuple):
-    """Number of cores that a task of a resource profile takes (since Spark 3.1).
-
-    It is 0 where the profile does not say it: then the application's setting holds.
-    """
-
-    profile_id: int
-    task_cpus: float
-
-
-class ExecutorAdded(NamedTuple):
-    """A new executor, its cores, and its start time in ms (-1 where the log does not contain
-    it).
-    """
-
-    executor: str
-    cores: int
-    profile_id: int
-    time_ms: int
-
-
-class ExecutorRemoved(NamedTuple):
-    """A removed executor, the time of its removal in ms, and the reason (in words, or "")."""
-
-    executor: str
-    time_ms: int
-    reason: str
-
-
-class StageInfo(NamedTuple):
-    """A stage as listed by a job start; `parents` is None if they are not logged (Spark 1.x)."""
-
-    stage_id: int
-    attempt: int
-    name: str
-    num_tasks: int
-    parents: tuple[int, ...] | None
-    top_rdd: int
-    scopes: tuple[str, ...]
-
-
-class JobStart(NamedTuple):
-    """A Spark job; `submission_ms` is -1 where the log does not contain it (Spark 1.x)."""
-
-    job_id: int
-    submission_ms: int
-    properties: Mapping[str, str]
-    stages: tuple[StageInfo, ...]
-
-
-class JobEnd(NamedTuple):
-    """The result of a Spark job, and its end time in ms (-1 where the log does not contain it)."""
-
-    job_id: int
-    is_success: bool
-    time_ms: int
-
-
-class StageCompleted(NamedTuple):
-    """One attempt of a stage; `accumulators` are the ids of SQL metrics that its tasks updated."""
-
-    info: StageInfo
-    submission_ms: int
-    completion_ms: int
-    is_success: bool
-    accumulators: frozenset[int]
-
-
-class TaskEnd(NamedTuple):
-    """One attempt of a task, or the loss of its output; times in ms.
-
-    `task_index` is the task's partition. Logs of Spark before 3.3 lack it (`has_partition` is
-    False) and have only the index within the attempt of the stage, which counts anew if some tasks
-    are repeated; see `ApplicationLog.tasks`. `busy_ms` is how long its core worked for it:
-    deserializing and running. The finish time is set by the driver, which processes it later; it is
-    used where the log has no task metrics (lost executors, Spark 1.0). `input_bytes` are the bytes
-    read from files, caches and shuffles, 0 where the log does not contain them.
-    """
-
-    stage_id: int
-    stage_attempt: int
-    task_index: int
-    has_partition: bool
-    launch_ms: int
-    finish_ms: int
-    executor: str
-    outcome: Outcome
-    is_speculative: bool
-    busy_ms: int
-    input_bytes: int
-
-
-class SqlStart(NamedTuple):
-    """A SQL execution; `root_id` is the execution that it belongs to (usually itself).
-
-    `plan_names` is None where the log does not contain a description of the physical plan.
-    """
-
-    execution_id: int
-    root_id: int
-    description: str
-    time_ms: int
-    plan: SqlPlan
-    plan_names: PlanNames | None
-
-
-class SqlPlanUpdate(NamedTuple):
-    """The plan of a SQL execution after a change by adaptive execution."""
-
-    execution_id: int
-    plan: SqlPlan
-
-
-class DriverUpdates(NamedTuple):
-    """Values of accumulators that the driver set for a SQL execution, by accumulator."""
-
-    execution_id: int
-    values: Mapping[int, int]
-
-
-class SqlEnd(NamedTuple):
-    """The end of a SQL execution in ms (-1 where the log does not contain it).
-
-    `is_success` is None where the log does not contain the result (before Spark 3.4).
-    """
-
-    execution_id: int
-    is_success: bool | None
-    time_ms: int
-
-
-class Statement(NamedTuple):
-    """A statement of the Thrift server: the job group of its Spark jobs, its session and user."""
-
-    group: str
-    session: str
-    user: str
-
-
-class BlockBegin(NamedTuple):
-    """From this time on an arm of the plugin's experiment applied: "policy", "stock" or "none".
-
-    The block is counted from 1970 in `block_ms`.
-    """
-
-    time_ms: int
-    block: int
-    arm: str
-    block_ms: int
-    washout_ms: int
-    seed: int
-
-
-Event = (
-    LogStart
-    | ApplicationStart
-    | ApplicationEnd
-    | Environment
-    | ResourceProfile
-    | ExecutorAdded
-    | ExecutorRemoved
-    | JobStart
-    | JobEnd
-    | StageCompleted
-    | TaskEnd
-    | SqlStart
-    | SqlPlanUpdate
-    | DriverUpdates
-    | SqlEnd
-    | Statement
-    | BlockBegin
-)
 
 #: At the end of an operator's name: the number of generated code, or the time of a DStream's batch.
 _RUN_OF_OPERATOR = re.compile(r" \(\d+\)$|\s@ [0-9:.]+$")
@@ -324,7 +122,7 @@ def _outcome(info: Mapping[str, Any], reason: str) -> Outcome:
     return Outcome.KILLED if info.get("Killed", False) else Outcome.FAILED
 
 
-def _task_end(data: Any, line: bytes) -> TaskEnd:
+def _task_end(log: ApplicationLog, data: Any, line: bytes) -> None:
     info = data["Task Info"]
     launch_ms = _integer(info["Launch Time"])
     finish_ms = _integer(info["Finish Time"])
@@ -332,23 +130,22 @@ def _task_end(data: Any, line: bytes) -> TaskEnd:
     if launch_ms > finish_ms or launch_ms < 0:
         raise ValueError(f"a task is launched at {launch_ms} and finished at {finish_ms} ms")
     partition = _integer(info.get("Partition ID", -1))
-    return TaskEnd(
-        stage_id=_integer(data["Stage ID"]),
-        stage_attempt=_integer(data.get("Stage Attempt ID", 0)),
-        task_index=_integer(info["Index"] if partition < 0 else partition),
-        has_partition=partition >= 0,
-        launch_ms=launch_ms,
-        finish_ms=finish_ms,
-        executor=str(info["Executor ID"]),
-        outcome=_outcome(info, data["Task End Reason"]["Reason"]),
-        is_speculative=bool(info.get("Speculative", False)),
-        busy_ms=_busy_ms(line, finish_ms - launch_ms),
-        input_bytes=_input_bytes(line),
+    row = (
+        _integer(data["Stage ID"]),
+        _integer(info["Index"] if partition < 0 else partition),
+        launch_ms,
+        finish_ms,
+        _outcome(info, data["Task End Reason"]["Reason"]),
+        bool(info.get("Speculative", False)),
+        _busy_ms(line, finish_ms - launch_ms),
+        _input_bytes(line),
     )
+    attempt = _integer(data.get("Stage Attempt ID", 0))
+    log.add_task(row, str(info["Executor ID"]), attempt, has_partition=partition >= 0)
 
 
-def _task_end_from_line(line: bytes) -> TaskEnd:
-    """Parse a task end, but only the head of the line as JSON.
+def _task_end_from_line(log: ApplicationLog, line: bytes) -> None:
+    """Read a task end, but only the head of the line as JSON.
 
     Accumulables and metrics are nine tenths of the line; five numbers are searched in them.
     """
@@ -357,34 +154,84 @@ def _task_end_from_line(line: bytes) -> TaskEnd:
     cut = line.find(_ACCUMULABLES)
     if cut > 0 and line.endswith(b"}"):
         try:
-            return _task_end(orjson.loads(line[:cut] + b'"Accumulables":[]}}'), line)
+            return _task_end(log, orjson.loads(line[:cut] + b'"Accumulables":[]}}'), line)
         except (ValueError, KeyError):
             pass  # The fields have an unusual order: parse the whole line.
-    return _task_end(orjson.loads(line), line)
+    return _task_end(log, orjson.loads(line), line)
 
 
-def _job_start(data: Any) -> JobStart:
+def _log_start(log: ApplicationLog, data: Any) -> None:
+    log.version = str(data.get("Spark Version", ""))
+
+
+def _application_start(log: ApplicationLog, data: Any) -> None:
+    started = ApplicationStart(
+        name=str(data.get("App Name", "")),
+        app_id=str(data.get("App ID", "")),
+        attempt_id=str(data.get("App Attempt ID", "")),
+        time_ms=_integer(data.get("Timestamp", -1)),
+        user=str(data.get("User", "")),
+    )
+    log.begin(started)
+
+
+def _application_end(log: ApplicationLog, data: Any) -> None:
+    log.end_ms = _integer(data["Timestamp"])
+
+
+def _texts(data: Any) -> dict[str, str]:
+    return {str(key): str(value) for key, value in dict(data or {}).items()}
+
+
+def _environment(log: ApplicationLog, data: Any) -> None:
+    log.settings = _texts(data.get("Spark Properties"))
+
+
+def _resource_profile(log: ApplicationLog, data: Any) -> None:
+    cpus = (data.get("Task Resource Requests") or {}).get("cpus", {}).get("Amount", 0.0)
+    log.task_cpus[_integer(data["Resource Profile Id"])] = float(cpus)
+
+
+def _executor_added(log: ApplicationLog, data: Any) -> None:
+    info = data["Executor Info"]
+    added = ExecutorAdded(
+        executor=str(data["Executor ID"]),
+        cores=_integer(info["Total Cores"]),
+        profile_id=_integer(info.get("Resource Profile Id", 0)),
+        time_ms=_integer(data.get("Timestamp", -1)),
+    )
+    log.executors[added.executor] = added
+
+
+def _executor_removed(log: ApplicationLog, data: Any) -> None:
+    executor, time_ms = str(data["Executor ID"]), _integer(data["Timestamp"])
+    reason = str(data.get("Removed Reason", ""))
+    log.removed[executor] = ExecutorRemoved(executor, time_ms, reason)
+
+
+def _job_start(log: ApplicationLog, data: Any) -> None:
     infos = data.get("Stage Infos")
     if infos is None:
         # Spark 1.x lists stage ids only.
         infos = [{"Stage ID": stage, "Number of Tasks": -1} for stage in data["Stage IDs"]]
-    return JobStart(
+    started = JobStart(
         job_id=_integer(data["Job ID"]),
         submission_ms=_integer(data.get("Submission Time", -1)),
-        properties={str(key): str(value) for key, value in (data.get("Properties") or {}).items()},
+        properties=_texts(data.get("Properties")),
         stages=tuple(_stage_info(info) for info in infos),
     )
+    log.add_job(started)
 
 
-def _job_end(data: Any) -> JobEnd:
-    return JobEnd(
-        _integer(data["Job ID"]),
-        data["Job Result"]["Result"] == "JobSucceeded",
-        _integer(data.get("Completion Time", -1)),
-    )
+def _job_end(log: ApplicationLog, data: Any) -> None:
+    job_id = _integer(data["Job ID"])
+    is_success = data["Job Result"]["Result"] == "JobSucceeded"
+    end_ms = _integer(data.get("Completion Time", -1))
+    log.job_results[job_id] = is_success
+    log.job_end_ms[job_id] = end_ms
 
 
-def _stage_completed(data: Any) -> StageCompleted:
+def _stage_completed(log: ApplicationLog, data: Any) -> None:
     info = data["Stage Info"]
     accumulables = info.get("Accumulables") or ()
     ids = (
@@ -393,60 +240,23 @@ def _stage_completed(data: Any) -> StageCompleted:
         # Internal metrics are updated by every task and connect no operators.
         if not str(a.get("Name", "")).startswith(_IGNORED_METRICS)
     )
-    completion_ms = _integer(info.get("Completion Time", -1))
-    return StageCompleted(
-        info=_stage_info(info),
+    stage = _stage_info(info)
+    attempt = StageRecord(
+        stage,
+        last_attempt=stage.attempt,
         submission_ms=_integer(info.get("Submission Time", -1)),
-        completion_ms=completion_ms,
+        completion_ms=_integer(info.get("Completion Time", -1)),
         is_success=not info.get("Failure Reason"),
         accumulators=frozenset(ids),
     )
+    log.add_stage(attempt)
 
 
-def _executor_added(data: Any) -> ExecutorAdded:
-    info = data["Executor Info"]
-    return ExecutorAdded(
-        executor=str(data["Executor ID"]),
-        cores=_integer(info["Total Cores"]),
-        profile_id=_integer(info.get("Resource Profile Id", 0)),
-        time_ms=_integer(data.get("Timestamp", -1)),
-    )
-
-
-def _executor_removed(data: Any) -> ExecutorRemoved:
-    return ExecutorRemoved(
-        str(data["Executor ID"]),
-        _integer(data["Timestamp"]),
-        str(data.get("Removed Reason", "")),
-    )
-
-
-def _resource_profile(data: Any) -> ResourceProfile:
-    cpus = (data.get("Task Resource Requests") or {}).get("cpus", {}).get("Amount", 0.0)
-    return ResourceProfile(_integer(data["Resource Profile Id"]), float(cpus))
-
-
-def _application_start(data: Any) -> ApplicationStart:
-    return ApplicationStart(
-        str(data.get("App Name", "")),
-        str(data.get("App ID", "")),
-        str(data.get("App Attempt ID", "")),
-        _integer(data.get("Timestamp", -1)),
-        str(data.get("User", "")),
-    )
-
-
-def _environment(data: Any) -> Environment:
-    return Environment(
-        {str(key): str(value) for key, value in dict(data.get("Spark Properties") or {}).items()}
-    )
-
-
-def _sql_start(data: Any) -> SqlStart:
+def _sql_start(log: ApplicationLog, data: Any) -> None:
     execution_id = _integer(data["executionId"])
     root_id = data.get("rootExecutionId")
     described = data.get("physicalPlanDescription")
-    return SqlStart(
+    log.sql[execution_id] = SqlRecord(
         execution_id=execution_id,
         root_id=execution_id if root_id is None else _integer(root_id),
         description=str(data.get("description", "")),
@@ -456,29 +266,36 @@ def _sql_start(data: Any) -> SqlStart:
     )
 
 
-def _sql_plan_update(data: Any) -> SqlPlanUpdate:
-    return SqlPlanUpdate(_integer(data["executionId"]), read_plan(data.get("sparkPlanInfo")))
+def _sql_plan_update(log: ApplicationLog, data: Any) -> None:
+    """The plan of a SQL execution after a change by adaptive execution."""
+    execution_id, plan = _integer(data["executionId"]), read_plan(data.get("sparkPlanInfo"))
+    if record := log.known_sql(execution_id):
+        record.plan = plan
 
 
-def _driver_updates(data: Any) -> DriverUpdates:
+def _driver_updates(log: ApplicationLog, data: Any) -> None:
+    """Values of accumulators that the driver set for a SQL execution."""
     values = {_integer(row[0]): int(row[1]) for row in data["accumUpdates"]}
-    return DriverUpdates(_integer(data["executionId"]), values)
+    if record := log.sql.get(_integer(data["executionId"])):
+        record.update(values)
 
 
-def _sql_end(data: Any) -> SqlEnd:
+def _sql_end(log: ApplicationLog, data: Any) -> None:
     message = data.get("errorMessage")
-    return SqlEnd(
-        _integer(data["executionId"]),
-        None if message is None else message == "",
-        _integer(data.get("time", -1)),
-    )
+    execution_id, end_ms = _integer(data["executionId"]), _integer(data.get("time", -1))
+    if record := log.known_sql(execution_id):
+        record.is_ended = True
+        record.is_success = None if message is None else message == ""
+        record.end_ms = end_ms
 
 
-def _statement(data: Any) -> Statement:
-    return Statement(*(str(data.get(key) or "") for key in ("groupId", "sessionId", "userName")))
+def _statement(log: ApplicationLog, data: Any) -> None:
+    texts = (str(data.get(key) or "") for key in ("groupId", "sessionId", "userName"))
+    statement = Statement(*texts)
+    log.statements[statement.group] = statement
 
 
-def _block_begin(data: Any) -> BlockBegin:
+def _block_begin(log: ApplicationLog, data: Any) -> None:
     begin = BlockBegin(
         time_ms=_integer(data["time"]),
         block=_integer(data["block"]),
@@ -489,16 +306,16 @@ def _block_begin(data: Any) -> BlockBegin:
     )
     if begin.block_ms < 1 or begin.washout_ms < 0:
         raise ValueError(f"a block of {begin.block_ms} ms with {begin.washout_ms} ms of washout")
-    return begin
+    log.blocks.append(begin)
 
 
 _SQL = b"org.apache.spark.sql.execution.ui."
 _THRIFT = b"org.apache.spark.sql.hive.thriftserver.ui."
-_PARSERS: dict[bytes, Callable[[Any], Event]] = {
-    b"DBCEventLoggingListenerMetadata": lambda data: LogStart(str(data.get("Spark Version", ""))),
-    b"SparkListenerLogStart": lambda data: LogStart(str(data.get("Spark Version", ""))),
+_READERS: dict[bytes, Callable[[ApplicationLog, Any], None]] = {
+    b"DBCEventLoggingListenerMetadata": _log_start,
+    b"SparkListenerLogStart": _log_start,
     b"SparkListenerApplicationStart": _application_start,
-    b"SparkListenerApplicationEnd": lambda data: ApplicationEnd(_integer(data["Timestamp"])),
+    b"SparkListenerApplicationEnd": _application_end,
     b"SparkListenerEnvironmentUpdate": _environment,
     b"SparkListenerResourceProfileAdded": _resource_profile,
     b"SparkListenerExecutorAdded": _executor_added,
@@ -523,16 +340,25 @@ def _event_name(line: bytes) -> bytes:
     return str(data["Event"]).encode()
 
 
-def parse_event(line: bytes) -> Event | None:
-    """The record of one line, or None for an event that is not needed."""
+class BadLine(FormatError):
+    """A line that is no event of Spark's; it changes nothing."""
+
+
+def add_event(log: ApplicationLog, line: bytes) -> None:
+    """Add the event of one line to the record; one that is not needed changes nothing.
+
+    Raises:
+        BadLine: no event, or a damaged one.
+        FormatError: an event of another application.
+    """
     try:
         name = _event_name(line)
         if name == b"SparkListenerTaskEnd":
-            return _task_end_from_line(line)
-        parser = _PARSERS.get(name)
-        return parser(orjson.loads(line)) if parser else None
+            _task_end_from_line(log, line)
+        elif reader := _READERS.get(name):
+            reader(log, orjson.loads(line))
     except KeyError as error:
-        raise FormatError(f"the field {error} is missing") from error
+        raise BadLine(f"the field {error} is missing") from error
     except (
         ValueError,
         TypeError,
@@ -541,4 +367,4 @@ def parse_event(line: bytes) -> Event | None:
         OverflowError,
         RecursionError,
     ) as error:
-        raise FormatError(f"not a Spark event ({str(error)[:120]})") from error
+        raise BadLine(f"not a Spark event ({str(error)[:120]})") from error

@@ -28,7 +28,8 @@ from parcae.base.loader import (
 )
 from parcae.base.urls import shown
 from parcae.workloads.readers import first_of
-from parcae.workloads.spark_log.events import ApplicationStart, parse_event
+from parcae.workloads.spark_log.application import ApplicationLog, ApplicationStart
+from parcae.workloads.spark_log.events import add_event
 
 ROLLING_FILE = re.compile(r"^events_(\d+)_")
 #: On Databricks the newest events are in `eventlog`, those before in `eventlog-DATE--HH-MM.gz`.
@@ -212,12 +213,13 @@ def _application_start(source: LogSource) -> ApplicationStart | None:
     for line, _ in islice(read_lines(source.parts[0]), _HEAD_LINES):
         if _APPLICATION_START not in line[:100]:
             continue
+        log = ApplicationLog(source.name)
         try:
-            event = parse_event(line)
+            add_event(log, line)
         except FormatError:
             return None
-        if isinstance(event, ApplicationStart) and event.app_id:
-            return event
+        if log.app_id:
+            return log.start
     return None
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from parcae.base.texts import MS_PER_S, s_from_ms, seconds_text
 from parcae.workloads.import_report import counted
 from parcae.workloads.job import topological_order
-from parcae.workloads.spark_log.application import ApplicationLog, TaskColumns
-from parcae.workloads.spark_log.events import Outcome
+from parcae.workloads.spark_log.application import ApplicationLog, Outcome, TaskColumns
 from parcae.workloads.spark_log.naming import JobGroup, began_before_log, execution_ids
 
 #: A clock may be corrected by this much without a note.

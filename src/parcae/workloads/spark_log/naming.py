@@ -8,8 +8,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from parcae.workloads.spark_log.application import ApplicationLog, SqlRecord, StageRecord
-from parcae.workloads.spark_log.events import JobStart, StageInfo
+from parcae.workloads.spark_log.application import (
+    ApplicationLog,
+    JobStart,
+    SqlRecord,
+    StageInfo,
+    StageRecord,
+)
 from parcae.workloads.spark_log.plan import NAME_PROPERTY, PLAN_KEY, SHAPE_KEY
 
 

@@ -23,10 +23,14 @@ from parcae.workloads.recorded_run import (
     RecordedJob,
     RecordedRun,
 )
-from parcae.workloads.spark_log.application import UNKNOWN_SLOTS, ApplicationLog, TaskColumns
+from parcae.workloads.spark_log.application import (
+    UNKNOWN_SLOTS,
+    ApplicationLog,
+    BlockBegin,
+    TaskColumns,
+)
 from parcae.workloads.spark_log.durations import place_tasks
 from parcae.workloads.spark_log.event_log import LogReading
-from parcae.workloads.spark_log.events import BlockBegin
 from parcae.workloads.spark_log.losses import CLOCK, OF_OTHERS, CheckedLog
 from parcae.workloads.spark_log.naming import (
     Choice,
