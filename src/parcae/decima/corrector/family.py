@@ -17,12 +17,10 @@ from parcae.decima.corrector.kernels import (
     CRITIC_SHAPES,
     FEATURE_VERSION,
     HIDDEN,
+    NET,
     SHAPES,
-    SLOPE,
-    CorrectorJobFeature,
     CorrectorLimitFeature,
     CorrectorRecord,
-    CorrectorSharedFeature,
     initial_weights,
 )
 from parcae.decima.corrector.policy import CorrectorPolicy, allocate_workspace
@@ -31,6 +29,7 @@ from parcae.decima.rule import Parameters
 from parcae.decima.solo_curves import solo_curves
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Weights
+from parcae.policies.networks.layout import SLOPE
 from parcae.policies.networks.training import (
     DeepSetNetwork,
     JobChoices,
@@ -56,11 +55,7 @@ class CorrectorDecisions(JobChoices):
 class CorrectorModule(DeepSetNetwork):
     """The network; `layout` describes the architecture and names the parameters."""
 
-    HIDDEN = HIDDEN
-    SLOPE = SLOPE
-    IS_RULE = CorrectorJobFeature.IS_RULE
-    RULE_HOLDS = CorrectorSharedFeature.RULE_HOLDS
-    CAN_HOLD = CorrectorSharedFeature.CAN_HOLD
+    NET = NET
 
     def __init__(self, weights: Weights) -> None:
         super().__init__(weights, {**SHAPES, **CRITIC_SHAPES})

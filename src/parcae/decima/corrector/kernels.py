@@ -30,14 +30,16 @@ from parcae.decima.rule import (
     system_facts,
 )
 from parcae.policies.networks.kernels import (
+    IMPOSSIBLE,
     dot,
-    embed_jobs,
     find_ahead,
-    hold_logit,
-    job_logit,
+    has_room_for,
     pick,
+    record_jobs,
+    score_choices,
 )
 from parcae.policies.networks.layout import (
+    SLOPE,
     Weights,
     critic_shapes,
     deep_set,
@@ -116,8 +118,6 @@ NUM_JOB_FEATURES = len(CorrectorJobFeature)
 NUM_SHARED_FEATURES = len(CorrectorSharedFeature)
 NUM_LIMIT_FEATURES = len(CorrectorLimitFeature)
 HIDDEN = 32
-#: Slope of the leaky ReLU below zero.
-SLOPE = 0.1
 #: Initial weights of the rule's choice of a job, its choice to hold, and its limit.
 PRIOR = (5.5, 5.5, 4.0)
 
@@ -145,12 +145,16 @@ def initial_weights(rng: np.random.Generator, prior: tuple[float, float, float] 
     return weights
 
 
-_NET = deep_set(SHAPES)
+NET = deep_set(
+    SHAPES,
+    CorrectorJobFeature.IS_RULE,
+    CorrectorSharedFeature.RULE_HOLDS,
+    CorrectorSharedFeature.CAN_HOLD,
+)
 _LIMIT1 = offsets_of(SHAPES)["limit1.weight"]
 _LIMIT1_BIAS = offsets_of(SHAPES)["limit1.bias"]
 _LIMIT2 = offsets_of(SHAPES)["limit2.weight"]
 _SLOPE = np.float32(SLOPE)
-_IMPOSSIBLE = np.float32(-np.inf)
 _PRICES = tuple(math.exp(price) for price in LEVEL_PRICES)
 #: Upper bound of the feature SCORE.
 _LARGEST_SCORE = 5.0
@@ -227,7 +231,7 @@ class CorrectorRecord(NamedTuple):
 
 @kernel
 def _write_job(view, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
-    """Write the features of one job, and its rows of `held`, `column` and `stage`.
+    """Write the features of one job, and its rows of `held`, `column`, `stage` and `logits`.
 
     SCORE is written as it is; `encode` subtracts the smallest score afterwards.
     """
@@ -248,6 +252,7 @@ def _write_job(view, net, work, facts, position, can_hold):  # type: ignore[no-u
     work.held[position] = held
     work.column[position] = column
     work.stage[position] = stage if held < num_executors else NO_STAGE
+    work.logits[position] = IMPOSSIBLE if work.stage[position] == NO_STAGE else np.float32(0.0)
     x[:] = 0.0
     x[CorrectorJobFeature.REMAINING] = math.log(remaining_ms / mean_ms + _LEAST_WORK)
     x[CorrectorJobFeature.WORK] = math.log(work_ms / mean_ms + _LEAST_WORK)
@@ -323,25 +328,6 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _score_jobs(net, work, num_jobs):  # type: ignore[no-untyped-def]
-    """Write the logits of the jobs and of hold. Returns how many can be chosen."""
-    embed_jobs(net.weights, _NET, _SLOPE, work, num_jobs)
-    count = 0
-    work.logits[: num_jobs + 1] = _IMPOSSIBLE
-    for position in range(num_jobs):
-        if work.stage[position] != NO_STAGE:
-            is_rule = work.features[position, CorrectorJobFeature.IS_RULE]
-            logit = job_logit(net.weights, _NET, _SLOPE, work, position, is_rule)
-            work.logits[position] = logit
-            count += 1
-    if work.shared[CorrectorSharedFeature.CAN_HOLD] > 0.0:
-        rule_holds = work.shared[CorrectorSharedFeature.RULE_HOLDS]
-        work.logits[num_jobs] = hold_logit(net.weights, _NET, work, rule_holds)
-        count += 1
-    return count
-
-
-@kernel
 def _score_limits(view, net, work, position):  # type: ignore[no-untyped-def]
     """Write the features and logits of the levels for the chosen job. Returns how many can be
     chosen.
@@ -389,7 +375,7 @@ def _score_limits(view, net, work, position):  # type: ignore[no-untyped-def]
         at = _LIMIT1 + 2 * HIDDEN * HIDDEN
         add_product(x, NUM_LIMIT_FEATURES, weights, at, HIDDEN, work.layer)
         rectify(work.layer, HIDDEN, _SLOPE)
-        prior = weights[_NET.prior + 2] * x[CorrectorLimitFeature.IS_RULE]
+        prior = weights[NET.prior + 2] * x[CorrectorLimitFeature.IS_RULE]
         work.limit_logits[column] = dot(work.layer, HIDDEN, weights, _LIMIT2) + prior
     return count
 
@@ -400,10 +386,10 @@ def _choose(view, net, work, is_drawn, seed):  # type: ignore[no-untyped-def]
     `work.choices`. Returns what `draw_decision` does.
     """
     num_jobs = encode(view, net, work)
-    num_choices = _score_jobs(net, work, num_jobs)
+    num_choices = score_choices(net.weights, NET, work, num_jobs)
     work.choices[2:] = -1
     work.limits[:] = 0.0
-    work.limit_logits[:] = _IMPOSSIBLE
+    work.limit_logits[:] = IMPOSSIBLE
     if num_choices == 0:
         return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, 0.0, False
     # Each decision uses two draws: an even counter for the job, an odd one for the level.
@@ -442,28 +428,17 @@ def _draw_decision(view, work, draw_seed, net):  # type: ignore[no-untyped-def]
 @kernel
 def _record_state(view, work, record, num_jobs):  # type: ignore[no-untyped-def]
     """Copy time and features from the workspace to row `count` of the record."""
-    row = record.count[0]
-    first = record.all_rows[0]
-    record.clock_ms[row] = view.now.clock_ms[0]
-    record.first_row[row] = first
-    record.num_jobs[row] = num_jobs
-    copy_numbers(work.shared, 0, NUM_SHARED_FEATURES, record.shared[row])
+    record.clock_ms[record.count[0]] = view.now.clock_ms[0]
+    first = record_jobs(NET, work, record, num_jobs)
     for position in range(num_jobs):
-        at = first + position
-        copy_numbers(work.features[position], 0, NUM_JOB_FEATURES, record.rows[at])
-        record.can_choose[at] = work.stage[position] != NO_STAGE
-    record.all_rows[0] = first + num_jobs
+        record.can_choose[first + position] = work.stage[position] != NO_STAGE
 
 
 @has_room.of(CorrectorNetwork)
 @inlined
 def _has_room(view, record, net):  # type: ignore[no-untyped-def]
     # Until the final state, all jobs of the run may arrive.
-    jobs = view.now.num_active[0] + view.jobs.shape[0]
-    return (
-        record.count[0] + 1 < record.clock_ms.shape[0]
-        and record.all_rows[0] + jobs <= record.rows.shape[0]
-    )
+    return has_room_for(record, view.now.num_active[0] + view.jobs.shape[0])
 
 
 @clear.of(CorrectorNetwork)
@@ -482,7 +457,7 @@ def _write_decision(view, future, recording, net):  # type: ignore[no-untyped-de
     record.choice[row] = work.choices[2]
     record.level[row] = work.choices[3]
     for column in range(work.limits.shape[0]):
-        record.can_limit[row, column] = work.limit_logits[column] != _IMPOSSIBLE
+        record.can_limit[row, column] = work.limit_logits[column] != IMPOSSIBLE
         copy_numbers(work.limits[column], 0, NUM_LIMIT_FEATURES, record.limits[row, column])
 
 

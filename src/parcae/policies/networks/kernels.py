@@ -13,6 +13,7 @@ import numpy as np
 from parcae.base.arrays import AnyArray
 from parcae.base.compiled.kernels import inlined, kernel, mix, sort_rows
 from parcae.base.compiled.products import add_product, copy_numbers, rectify
+from parcae.policies.networks.layout import SLOPE
 
 
 def ranked_choices(stages: Sequence[int], logits: AnyArray) -> list[tuple[int, float]]:
@@ -32,6 +33,9 @@ def ranked_choices(stages: Sequence[int], logits: AnyArray) -> list[tuple[int, f
     return [(int(stages[can[row]]), float(probabilities[row])) for row in order]
 
 
+#: The logit of a choice that is not possible.
+IMPOSSIBLE = np.float32(-np.inf)
+_SLOPE = np.float32(SLOPE)
 #: A hash has 64 bits, a float64 holds 53 of them exactly.
 _UNUSED_BITS = np.uint64(11)
 
@@ -46,7 +50,7 @@ def dot(x, size, weights, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def embed_jobs(weights, net, slope, work, count):  # type: ignore[no-untyped-def]
+def _embed_jobs(weights, net, work, count):  # type: ignore[no-untyped-def]
     """Compute the layers of a deep set that do not depend on the chosen job."""
     size = net.hidden
     base = work.base
@@ -58,36 +62,69 @@ def embed_jobs(weights, net, slope, work, count):  # type: ignore[no-untyped-def
         hidden = work.hidden[position]
         copy_numbers(weights, net.job1_bias, size, layer)
         add_product(work.features[position], net.num_features, weights, net.job1, size, layer)
-        rectify(layer, size, slope)
+        rectify(layer, size, _SLOPE)
         copy_numbers(weights, net.job2_bias, size, hidden)
         add_product(layer, size, weights, net.job2, size, hidden)
-        rectify(hidden, size, slope)
+        rectify(hidden, size, _SLOPE)
         for o in range(size):
             base[o] += hidden[o] / count
     copy_numbers(weights, net.context_bias, size, context)
     add_product(base, size, weights, net.context, size, context)
     add_product(work.shared, net.num_shared, weights, net.context + size * size, size, context)
-    rectify(context, size, slope)
+    rectify(context, size, _SLOPE)
     copy_numbers(weights, net.choice1_bias, size, base)
     add_product(context, size, weights, net.choice1 + size * size, size, base)
 
 
 @inlined
-def job_logit(weights, net, slope, work, position, is_rule):  # type: ignore[no-untyped-def]
-    """Return the logit of a job in a deep set, after `embed_jobs`."""
+def score_choices(weights, net, work, count):  # type: ignore[no-untyped-def]
+    """Write the logits of a deep set's jobs, and of holding behind them. Returns how many choices
+    are possible.
+
+    In `work.logits` the jobs that cannot be chosen are marked as IMPOSSIBLE.
+    """
+    _embed_jobs(weights, net, work, count)
+    size = net.hidden
     layer = work.layer
-    for o in range(net.hidden):
-        layer[o] = work.base[o]
-    add_product(work.hidden[position], net.hidden, weights, net.choice1, net.hidden, layer)
-    rectify(layer, net.hidden, slope)
-    return dot(layer, net.hidden, weights, net.choice2) + weights[net.prior] * is_rule
+    choices = 0
+    for position in range(count):
+        if work.logits[position] != IMPOSSIBLE:
+            for o in range(size):
+                layer[o] = work.base[o]
+            add_product(work.hidden[position], size, weights, net.choice1, size, layer)
+            rectify(layer, size, _SLOPE)
+            prior = weights[net.prior] * work.features[position, net.is_rule]
+            work.logits[position] = dot(layer, size, weights, net.choice2) + prior
+            choices += 1
+    work.logits[count] = IMPOSSIBLE
+    if work.shared[net.can_hold] > 0.0:
+        hold = dot(work.context, size, weights, net.hold) + weights[net.hold_bias]
+        work.logits[count] = hold + weights[net.prior + 1] * work.shared[net.rule_holds]
+        choices += 1
+    return choices
 
 
 @inlined
-def hold_logit(weights, net, work, rule_holds):  # type: ignore[no-untyped-def]
-    """Return the logit of holding in a deep set, after `embed_jobs`."""
-    hold = dot(work.context, net.hidden, weights, net.hold) + weights[net.hold_bias]
-    return hold + weights[net.prior + 1] * rule_holds
+def record_jobs(net, work, record, count):  # type: ignore[no-untyped-def]
+    """Copy what a deep set saw to the record's next decision. Returns its first row of jobs."""
+    at = record.count[0]
+    first = record.all_rows[0]
+    record.first_row[at] = first
+    record.num_jobs[at] = count
+    copy_numbers(work.shared, 0, net.num_shared, record.shared[at])
+    for position in range(count):
+        copy_numbers(work.features[position], 0, net.num_features, record.rows[first + position])
+    record.all_rows[0] = first + count
+    return first
+
+
+@inlined
+def has_room_for(record, num_jobs):  # type: ignore[no-untyped-def]
+    """Return whether a record has room for a decision over so many jobs, and one more."""
+    return (
+        record.count[0] + 1 < record.first_row.shape[0]
+        and record.all_rows[0] + num_jobs <= record.rows.shape[0]
+    )
 
 
 @kernel

@@ -106,6 +106,10 @@ def flat(weights: Weights, shapes: Shapes, path: str) -> Float32Array:
     return np.concatenate([np.asarray(weights[name], np.float32).ravel() for name in shapes])
 
 
+#: Slope of a deep set's leaky rectifier below zero.
+SLOPE = 0.1
+
+
 def deep_set_shapes(num_features: int, num_shared: int, hidden: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a deep set over jobs that chooses a job or holds.
 
@@ -142,8 +146,11 @@ def critic_shapes(hidden: int) -> dict[str, tuple[int, ...]]:
 
 
 class DeepSet(NamedTuple):
-    """Sizes of a deep set, and where its weights start in the flat array."""
+    """Columns and sizes of a deep set, and where its weights start in the flat array."""
 
+    is_rule: int  # column of a job's features: the rule chooses the job
+    rule_holds: int  # columns of the shared features: the rule holds; a decision may hold
+    can_hold: int
     num_features: int
     num_shared: int
     hidden: int
@@ -161,10 +168,19 @@ class DeepSet(NamedTuple):
     prior: int
 
 
-def deep_set(shapes: Shapes) -> DeepSet:
-    """Return the sizes and places of a deep set whose weights have these shapes."""
+def deep_set(shapes: Shapes, is_rule: int, rule_holds: int, can_hold: int) -> DeepSet:
+    """Return the columns, sizes and places of a deep set whose weights have these shapes."""
     num_features, hidden = shapes["job1.weight"]
     num_shared = shapes["context.weight"][0] - hidden
     starts = offsets_of(shapes)
     at = {name.removesuffix(".weight").replace(".", "_"): starts[name] for name in starts}
-    return DeepSet(num_features, num_shared, hidden, *(at[name] for name in DeepSet._fields[3:]))
+    return DeepSet(
+        # Kernels read numbers, not members of enumerations.
+        int(is_rule),
+        int(rule_holds),
+        int(can_hold),
+        num_features,
+        num_shared,
+        hidden,
+        *(at[name] for name in DeepSet._fields[6:]),
+    )

@@ -13,7 +13,14 @@ from torch import Tensor, nn
 
 from parcae.base.arrays import Float32Array, Int64Array
 from parcae.base.errors import saved_by_older_version
-from parcae.policies.networks.layout import Shapes, Weights, joined, require_shapes
+from parcae.policies.networks.layout import (
+    SLOPE,
+    DeepSet,
+    Shapes,
+    Weights,
+    joined,
+    require_shapes,
+)
 
 #: Choices with log probabilities below this count as impossible.
 _LEAST = -50.0
@@ -269,24 +276,19 @@ class JobData:
 
 
 class DeepSetNetwork(TableNetwork):
-    """A network that chooses a job or holds, with a critic. A subclass names sizes and columns."""
+    """A network that chooses a job or holds, with a critic."""
 
-    #: Number of hidden units, and the slope of the leaky rectifier below zero.
-    HIDDEN: ClassVar[int]
-    SLOPE: ClassVar[float]
-    #: Columns: the rule chooses the job; the rule holds; a decision may hold.
-    IS_RULE: ClassVar[int]
-    RULE_HOLDS: ClassVar[int]
-    CAN_HOLD: ClassVar[int]
+    #: The sizes and columns.
+    NET: ClassVar[DeepSet]
 
     def _layer(self, name: str, x: Tensor) -> Tensor:
         """A linear layer with leaky rectifier."""
-        return nn.functional.leaky_relu(self.linear(name, x), self.SLOPE)
+        return nn.functional.leaky_relu(self.linear(name, x), SLOPE)
 
     def _contexts(self, batch: JobChoices) -> tuple[Tensor, Tensor]:
         """h_j of every job [R, H], and g of every decision [B, H]."""
         hidden = self._layer("job2", self._layer("job1", batch.rows))
-        pooled = hidden.new_zeros(len(batch), self.HIDDEN)
+        pooled = hidden.new_zeros(len(batch), self.NET.hidden)
         pooled = pooled.index_add(0, batch.owner, hidden)
         pooled = pooled / batch.num_jobs.clamp(min=1).unsqueeze(1)
         return hidden, self._layer("context", torch.cat([pooled, batch.shared], 1))
@@ -302,19 +304,20 @@ class DeepSetNetwork(TableNetwork):
         self, batch: JobChoices, hidden: Tensor, context: Tensor, can_choose: Tensor
     ) -> tuple[Tensor, Tensor]:
         """(logits of jobs [R], logits of hold [B]); those of impossible choices are -inf."""
+        net = self.NET
         weight = self.table["choice1_weight"]
         # The product with [h_j, g] is split into its two parts, since all jobs of a decision share
         # the part of g.
-        base = torch.addmm(self.table["choice1_bias"], context, weight[self.HIDDEN :])
+        base = torch.addmm(self.table["choice1_bias"], context, weight[net.hidden :])
         layer = nn.functional.leaky_relu(
-            hidden @ weight[: self.HIDDEN] + base.index_select(0, batch.owner), self.SLOPE
+            hidden @ weight[: net.hidden] + base.index_select(0, batch.owner), SLOPE
         )
         prior = self.table["prior"]
         jobs = (layer @ self.table["choice2_weight"]).squeeze(1)
-        jobs = jobs + prior[0] * batch.rows[:, self.IS_RULE]
+        jobs = jobs + prior[0] * batch.rows[:, net.is_rule]
         hold = (context @ self.table["hold_weight"]).squeeze(1) + self.table["hold_bias"]
-        hold = hold + prior[1] * batch.shared[:, self.RULE_HOLDS]
-        hold = hold.masked_fill(batch.shared[:, self.CAN_HOLD] == 0, -torch.inf)
+        hold = hold + prior[1] * batch.shared[:, net.rule_holds]
+        hold = hold.masked_fill(batch.shared[:, net.can_hold] == 0, -torch.inf)
         return jobs.masked_fill(~can_choose, -torch.inf), hold
 
     @staticmethod

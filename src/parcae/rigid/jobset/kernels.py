@@ -10,10 +10,16 @@ import numpy as np
 
 from parcae.base.arrays import Float32Array
 from parcae.base.compiled.kernels import inlined, kernel, unit
-from parcae.base.compiled.products import copy_numbers
 from parcae.base.compiled.tables import doubles, floats, integers
 from parcae.cluster.kernels.policies import decide
-from parcae.policies.networks.kernels import draw, embed_jobs, hold_logit, job_logit, largest
+from parcae.policies.networks.kernels import (
+    IMPOSSIBLE,
+    draw,
+    has_room_for,
+    largest,
+    record_jobs,
+    score_choices,
+)
 from parcae.policies.networks.layout import (
     Weights,
     critic_shapes,
@@ -93,8 +99,6 @@ LOOKAHEAD = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 NUM_JOB_FEATURES = RigidJobFeature.OTHER_LAST + 1
 NUM_SHARED_FEATURES = RigidSharedFeature.CAN_HOLD + 1
 HIDDEN = 24
-#: Slope of the leaky rectifier below zero.
-SLOPE = 0.1
 #: Initial logits of the rule's choice of a job and of its choice to hold.
 PRIOR = (2.0, 2.0)
 #: Parameters of an untuned rule: shortest first, and long jobs leave about a third of the cluster
@@ -123,9 +127,12 @@ def flatten(weights: Weights, path: str = "weights") -> Float32Array:
     return flat(weights, SHAPES, path)
 
 
-_SLOPE = np.float32(SLOPE)
-_IMPOSSIBLE = np.float32(-np.inf)
-_NET = deep_set(SHAPES)
+NET = deep_set(
+    SHAPES,
+    RigidJobFeature.IS_RULE,
+    RigidSharedFeature.RULE_HOLDS,
+    RigidSharedFeature.CAN_HOLD,
+)
 _NUM_LOOKS = len(LOOKAHEAD)
 #: Lower bound of the feature SCORE.
 _LOWEST = -5.0
@@ -326,7 +333,8 @@ def _encode_job(  # type: ignore[no-untyped-def]
 
 @kernel
 def encode(view, net, work):  # type: ignore[no-untyped-def]
-    """Write the features of a view to the workspace. Returns how many jobs the network sees.
+    """Write the features of a view to the workspace, and which jobs can be chosen. Returns how many
+    jobs the network sees.
 
     The job at position 0 has the best score of those that can start.
     """
@@ -342,6 +350,7 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
         _encode_job(view, net, work, position, typical, waiting_estimate, log_waiting)
         can_start = work.features[position, RigidJobFeature.CAN_START] > 0.0
         can_any = can_any or can_start
+        work.logits[position] = np.float32(0.0) if can_start else IMPOSSIBLE
         if (
             chosen == VOID
             and can_start
@@ -355,24 +364,6 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
         0.0 if can_any and must_start(view, LONGEST_PAUSE) else 1.0
     )
     return count
-
-
-@kernel
-def score(net, work, count):  # type: ignore[no-untyped-def]
-    """Write the logits of the jobs and of holding to `work.logits`; -inf marks impossible
-    choices.
-    """
-    embed_jobs(net.weights, _NET, _SLOPE, work, count)
-    for position in range(count):
-        work.logits[position] = _IMPOSSIBLE
-        if work.features[position, RigidJobFeature.CAN_START] > 0.0:
-            is_rule = work.features[position, RigidJobFeature.IS_RULE]
-            logit = job_logit(net.weights, _NET, _SLOPE, work, position, is_rule)
-            work.logits[position] = logit
-    work.logits[count] = _IMPOSSIBLE
-    if work.shared[RigidSharedFeature.CAN_HOLD] > 0.0:
-        rule_holds = work.shared[RigidSharedFeature.RULE_HOLDS]
-        work.logits[count] = hold_logit(net.weights, _NET, work, rule_holds)
 
 
 @inlined
@@ -392,36 +383,9 @@ def decide_by_network(view, policy):  # type: ignore[no-untyped-def]
     if _num_startable(view) == 0:
         return VOID
     count = encode(view, net, work)
-    score(net, work, count)
+    score_choices(net.weights, NET, work, count)
     position = largest(work.logits, count + 1)
     return VOID if position == count else view.jobs.slot[work.row[position]]
-
-
-@inlined
-def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[no-untyped-def]
-    """Add a decision to the record."""
-    at = record.count[0]
-    first = record.all_rows[0]
-    record.now[at] = view.head[0].now
-    record.cost[at] = cost
-    record.choice[at] = choice
-    record.log_prob[at] = log_prob
-    record.first_row[at] = first
-    record.num_jobs[at] = count
-    copy_numbers(work.shared, 0, NUM_SHARED_FEATURES, record.shared[at])
-    for position in range(count):
-        copy_numbers(work.features[position], 0, NUM_JOB_FEATURES, record.rows[first + position])
-    record.count[0] = at + 1
-    record.all_rows[0] = first + count
-
-
-@inlined
-def _has_room(record):  # type: ignore[no-untyped-def]
-    """Return whether the record has room for one more decision over the largest view."""
-    return (
-        record.count[0] + 1 < record.now.shape[0]
-        and record.all_rows[0] + MAX_ROWS <= record.rows.shape[0]
-    )
 
 
 @explore.of(JobSetParts)
@@ -434,11 +398,15 @@ def explore_by_network(view, cost, record, policy):  # type: ignore[no-untyped-d
     if _num_startable(view) == 0:
         return VOID
     count = encode(view, net, work)
-    score(net, work, count)
+    choices = score_choices(net.weights, NET, work, count)
     position, log_prob = draw(work.logits, count + 1, unit(view.head[0].random_bits))
-    choices = 0
-    for k in range(count + 1):
-        choices += work.logits[k] != _IMPOSSIBLE
-    if choices > 1 and _has_room(record):
-        _write(view, work, record, count, position, log_prob, cost)
+    # A decision over the largest view has room.
+    if choices > 1 and has_room_for(record, MAX_ROWS):
+        at = record.count[0]
+        record.now[at] = view.head[0].now
+        record.cost[at] = cost
+        record.choice[at] = position
+        record.log_prob[at] = log_prob
+        record_jobs(NET, work, record, count)
+        record.count[0] = at + 1
     return VOID if position == count else view.jobs.slot[work.row[position]]

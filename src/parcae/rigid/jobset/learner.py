@@ -30,15 +30,13 @@ from parcae.policies.networks.training import (
 from parcae.rigid.jobset.kernels import (
     CRITIC_SHAPES,
     FEATURE_VERSION,
-    HIDDEN,
     MAX_ROWS,
+    NET,
     PRIOR,
     SHAPES,
-    SLOPE,
     START_RULE,
     JobSetRecord,
     RigidJobFeature,
-    RigidSharedFeature,
     initial_weights,
 )
 from parcae.rigid.jobset.policy import JobSetPolicy
@@ -50,11 +48,7 @@ from parcae.rigid.world import PackingBatch
 class JobSetNetwork(DeepSetNetwork):
     """The set network with a critic, over ragged batches of decisions."""
 
-    HIDDEN = HIDDEN
-    SLOPE = SLOPE
-    IS_RULE = RigidJobFeature.IS_RULE
-    RULE_HOLDS = RigidSharedFeature.RULE_HOLDS
-    CAN_HOLD = RigidSharedFeature.CAN_HOLD
+    NET = NET
 
     def __init__(self, weights: Weights) -> None:
         super().__init__(weights, {**SHAPES, **CRITIC_SHAPES})
