@@ -14,7 +14,7 @@ from typing import Any
 
 from parcae.base.errors import ConfigError
 from parcae.cluster.trace import FaultCounts, Trace
-from parcae.evaluation.compare import ClusterWorld, number_of
+from parcae.evaluation.compare import ClusterWorld
 from parcae.evaluation.comparison import Column, Comparison, Say
 from parcae.evaluation.page import Section
 from parcae.evaluation.policies import ResolvedPolicies
@@ -140,9 +140,9 @@ class ApplicationsWorld(ClusterWorld):
         """Also what executors cost."""
         return [
             *super().columns(comparison),
-            Column("held", number_of("cores_held"), "{:,.1f}".format, "cores"),
-            Column("started", number_of("executors_started"), "{:,.1f}".format, "executors"),
-            Column("killed", number_of("interrupted_attempts"), "{:,.1f}".format, "tasks"),
+            Column("held", "cores_held", "{:,.1f}".format, "cores"),
+            Column("started", "executors_started", "{:,.1f}".format, "executors"),
+            Column("killed", "interrupted_attempts", "{:,.1f}".format, "tasks"),
         ]
 
     def notes(self, comparison: Comparison) -> list[str]:

@@ -334,44 +334,43 @@ class ClusterWorld(ComparedWorld):
         """The columns of the table of policies; times in seconds."""
         percent = "{:.1%}".format
         shown = [
-            Column("average JCT", _estimate(self.main), seconds_text, "s, 95% interval"),
-            Column("ratio to first", _estimate("ratio_to_first"), small="95% interval"),
+            Column("average JCT", self.main, seconds_text, "s, 95% interval"),
+            Column("ratio to first", "ratio_to_first", small="95% interval"),
             Column(
                 "later",
-                _estimate("later_than_first_share"),
+                "later_than_first_share",
                 percent,
                 "of jobs, 95% interval",
                 has_interval=False,
             ),
-            Column("worst", number_of("worst_ratio_to_first"), "{:,.2f}".format, "times"),
-            Column("p95 JCT", number_of("p95_jct_s"), seconds_text, "s"),
-            Column("p99 JCT", number_of("p99_jct_s"), seconds_text, "s"),
-            Column("makespan", number_of("makespan_s"), seconds_text, "s"),
-            Column("busy", number_of("utilization"), "{:.0%}".format, "share"),
-            Column("slowdown", number_of("mean_slowdown"), "{:,.1f}".format, "mean", False),
-            Column("work", number_of("work_inflation"), "{:.2f}".format, "inflation", False),
+            Column("worst", "worst_ratio_to_first", "{:,.2f}".format, "times"),
+            Column("p95 JCT", "p95_jct_s", seconds_text, "s"),
+            Column("p99 JCT", "p99_jct_s", seconds_text, "s"),
+            Column("makespan", "makespan_s", seconds_text, "s"),
+            Column("busy", "utilization", "{:.0%}".format, "share"),
+            Column("slowdown", "mean_slowdown", "{:,.1f}".format, "mean", False),
+            Column("work", "work_inflation", "{:.2f}".format, "inflation", False),
         ]
         if self.config.world is WorldName.EXECUTORS:
-            shown.append(Column("executor", number_of("moves"), "{:,.0f}".format, "moves", False))
+            shown.append(Column("executor", "moves", "{:,.0f}".format, "moves", False))
         if self.has_deadlines:
             shown[4:4] = [
-                Column("missed", _estimate(MISSED), percent, "of deadlines"),
+                Column("missed", MISSED, percent, "of deadlines"),
                 Column("missed - first, pp", _points, "{:+.1f}".format, "percentage points"),
-                Column("tardiness", _estimate(TARDINESS), seconds_text, "s, 95% interval"),
+                Column("tardiness", TARDINESS, seconds_text, "s, 95% interval"),
             ]
         if _has_unused_memory(comparison):
-            shown.append(Column("memory unused", number_of("fragmentation"), percent, "share"))
+            shown.append(Column("memory unused", "fragmentation", percent, "share"))
         if self.config.faults is not None:
             of_tasks = "{:,.1f}".format
             shown += [
-                Column("failed", number_of("failed_attempts"), of_tasks, "attempts", False),
-                Column("copies", number_of("speculative_copies"), of_tasks, "of tasks", False),
-                Column("wasted", number_of("wasted_share"), percent, "core time", False),
+                Column("failed", "failed_attempts", of_tasks, "attempts", False),
+                Column("copies", "speculative_copies", of_tasks, "of tasks", False),
+                Column("wasted", "wasted_share", percent, "core time", False),
             ]
         if self.config.elastic is not None:
-            shown.append(Column("held", number_of("cores_held"), "{:,.1f}".format, "cores"))
-            hours = number_of("core_hours_per_job")
-            shown.append(Column("core hours", hours, _hours_text, "a job"))
+            shown.append(Column("held", "cores_held", "{:,.1f}".format, "cores"))
+            shown.append(Column("core hours", "core_hours_per_job", _hours_text, "a job"))
         return shown
 
     def notes(self, comparison: Comparison) -> list[str]:
@@ -523,14 +522,6 @@ def _means(runs: pl.DataFrame) -> dict[str, float]:
             is_time = name.endswith("_ms")
             means[name.removesuffix("_ms") + "_s" * is_time] = mean / MS_PER_S if is_time else mean
     return means
-
-
-def _estimate(name: str) -> Callable[[PolicyResult], Estimate]:
-    return lambda result: result.estimates[name]
-
-
-def number_of(name: str) -> Callable[[PolicyResult], float]:
-    return lambda result: float(result.numbers[name])
 
 
 def _points(result: PolicyResult) -> Estimate:

@@ -120,7 +120,8 @@ class Column(NamedTuple):
 
     Args:
         heading: the heading.
-        value: what a cell shows of a policy: an estimate, a number, or a text.
+        value: what a cell shows of a policy: the name of an estimate or a number, or a function
+            that returns one of these or a text.
         number: writes a number.
         small: a second line of the heading on the page, such as the unit.
         in_terminal: whether the terminal's table has the column, too.
@@ -128,7 +129,7 @@ class Column(NamedTuple):
     """
 
     heading: str
-    value: Callable[[PolicyResult], Estimate | float | str]
+    value: str | Callable[[PolicyResult], Estimate | float | str]
     number: Callable[[float], str] = "{:.3f}".format
     small: str = ""
     in_terminal: bool = True
@@ -136,7 +137,11 @@ class Column(NamedTuple):
 
     def cell(self, result: PolicyResult, has_interval: bool = True) -> Cell:
         """The cell of a policy."""
-        value = self.value(result)
+        value = (
+            {**result.numbers, **result.estimates}[self.value]
+            if isinstance(self.value, str)
+            else self.value(result)
+        )
         if isinstance(value, str):
             return Cell(value)
         if isinstance(value, Estimate) and has_interval:

@@ -25,9 +25,6 @@ from parcae.rigid.deeprm.kernels import (
 from parcae.rigid.layout import Packing, View
 from parcae.rigid.policies.policy import CompiledPackingPolicy, require_cluster
 
-#: Values of `DeepRMNetwork.allowed`.
-_ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}
-
 
 def make_network(
     weights: Weights, settings: DeepRMSettings, path: str = "weights"
@@ -44,7 +41,7 @@ def make_network(
             [settings.horizon, settings.horizon * settings.backlog_columns, settings.has_pause],
             np.int64,
         ),
-        allowed=np.array([_ALLOWED[settings.actions]], np.int64),
+        allowed=np.array([list(Actions).index(settings.actions)], np.int64),
     )
 
 

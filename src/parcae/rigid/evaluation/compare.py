@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import polars as pl
 
 from parcae.base.arrays import BoolArray, Int64Array
 from parcae.base.errors import ConfigError
-from parcae.base.texts import __version__
+from parcae.base.texts import __version__, plain
 from parcae.evaluation.comparison import (
     RECORDED,
     Column,
@@ -86,16 +86,7 @@ class User(NamedTuple):
     user: int | str
     jobs: int
     means: dict[str, Estimate]
-    ratios: dict[str, Estimate]
-
-    def to_json(self) -> dict[str, Any]:
-        """{"user":, "jobs":, "means": {policy: ...}, "ratios_to_first": {policy: ...}}"""
-        return {
-            "user": self.user,
-            "jobs": self.jobs,
-            "means": {name: mean.to_json() for name, mean in self.means.items()},
-            "ratios_to_first": {name: ratio.to_json() for name, ratio in self.ratios.items()},
-        }
+    ratios_to_first: dict[str, Estimate]
 
 
 @dataclass(frozen=True)
@@ -327,19 +318,15 @@ class PackingWorld(ComparedWorld):
     def columns(self, comparison: Comparison) -> list[Column]:
         """The columns of the table of policies."""
         other = "slowdown" if self.is_log else "completion"
-
-        def estimate(name: str) -> Callable[[PolicyResult], Estimate]:
-            return lambda result: result.estimates[name]
-
         return [
-            Column(self.measure_words, estimate(self.main), number),
-            Column("ratio to first", estimate("ratio_to_first"), number),
+            Column(self.measure_words, self.main, number),
+            Column("ratio to first", "ratio_to_first", number),
             Column("p95", lambda p: number(p.numbers["quantiles"]["p95"])),
             Column(other, lambda p: number(p.estimates[other].mean)),
             Column("waiting", lambda p: number(p.estimates["waiting"].mean)),
             Column("makespan (ratio)", _makespan_text),
             Column("busy", _busy_text),
-            Column("withheld", lambda p: f"{p.numbers['withheld_share']:.0%}"),
+            Column("withheld", "withheld_share", "{:.0%}".format),
             Column("never started", lambda p: f"{num_lost(p):,}" if num_lost(p) else UNKNOWN_TEXT),
         ]
 
@@ -386,7 +373,7 @@ class PackingWorld(ComparedWorld):
 
     def json_of(self, comparison: Comparison) -> dict[str, Any]:
         """The main measure and, where the log names them, the users."""
-        users = [user.to_json() for user in by_user(comparison)]
+        users = plain(by_user(comparison))
         return {"measure": self.main, **({"users": users} if users else {})}
 
     def sections(self, comparison: Comparison) -> list[Section]:
@@ -426,7 +413,7 @@ class PackingWorld(ComparedWorld):
                 str(one.user),
                 f"{one.jobs:,}",
                 *(estimate_cell(mean, "{:,.2f}".format) for mean in one.means.values()),
-                *(estimate_cell(one.ratios[name]) for name in others),
+                *(estimate_cell(one.ratios_to_first[name]) for name in others),
             ]
             for one in users
         ]

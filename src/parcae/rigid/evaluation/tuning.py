@@ -36,6 +36,7 @@ from parcae.rigid.metrics import (
     typical_cost,
 )
 from parcae.rigid.policies.catalog import (
+    ANY_SETTING,
     UNGUARDED,
     PackingSetting,
     earned,
@@ -343,7 +344,7 @@ def resolve_packing(
     names: Sequence[str],
     tuning: RigidTuning | None,
     progress: Callable[[str], None] | None = None,
-    setting: PackingSetting | None = None,
+    setting: PackingSetting = ANY_SETTING,
 ) -> ResolvedPacking:
     """Make the policies with the given names; `tetris` and `withhold` are tuned here."""
     made: dict[str, PackingPolicy] = {}
@@ -360,7 +361,7 @@ def resolve_packing(
         result.policy.card = {"source": tuning.source.card()}
         made[name] = result.policy
         if name == base:
-            made[name] = earned(result.policy, setting or PackingSetting())
+            made[name] = earned(result.policy, setting)
         tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
         if result.edge:
             edges[name] = result.edge

@@ -67,6 +67,8 @@ class PackingSetting:
         return made
 
 
+#: Of drawn jobs whose rate is not known.
+ANY_SETTING = PackingSetting()
 _Make = Callable[[PolicyName, PackingSetting], PackingPolicy]
 
 
@@ -173,13 +175,13 @@ LEARNED = ("deeprm", "a2c", "set")
 _OF_IMAGES = ("deeprm", "a2c")
 
 
-def make_packing_policy(text: str, setting: PackingSetting | None = None) -> PackingPolicy:
+def make_packing_policy(text: str, setting: PackingSetting = ANY_SETTING) -> PackingPolicy:
     """Return the policy that `text` names.
 
     Example: `make_packing_policy("tetris-k0.005")`
     """
     name = parse_name(text)
-    policy: PackingPolicy = registry.make(name, setting or PackingSetting())
+    policy: PackingPolicy = registry.make(name, setting)
     if name.is_unguarded and isinstance(policy, HandMadePolicy) and not _may_withhold(policy):
         raise _withholds_none(name)
     return policy
@@ -200,7 +202,7 @@ def _may_withhold(policy: PackingPolicy) -> TypeGuard[HandMadePolicy | JobSetPol
     return isinstance(policy, JobSetPolicy)
 
 
-def packing_checkpoint(name: PolicyName, setting: PackingSetting | None = None) -> Path | None:
+def packing_checkpoint(name: PolicyName, setting: PackingSetting = ANY_SETTING) -> Path | None:
     """Return the checkpoint that a name means, or None for a heuristic.
 
     A name without a variant means the shipped variant that is nearest to the setting.
@@ -210,7 +212,7 @@ def packing_checkpoint(name: PolicyName, setting: PackingSetting | None = None) 
     if name.word not in LEARNED:
         return None
     is_plain = ":" not in name.name
-    variant = _nearest(name.word, setting or PackingSetting()) if is_plain else name.argument
+    variant = _nearest(name.word, setting) if is_plain else name.argument
     return SHIPPED.path(name.word, variant)
 
 
