@@ -121,7 +121,7 @@ class Pods:
                 [*java, _BACKEND, *words],
                 stdout=out,
                 stderr=out,
-                env=environment(self.spark.path, variables),
+                env={**environment(self.spark.path), **variables},
                 cwd=self.folder,
             )
 

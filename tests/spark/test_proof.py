@@ -177,7 +177,7 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
         if "queries.py" in command:
             assert "12 queries" in done.stdout
         if "spark.plugins" in command:
-            assert "parcae: on, tuned by" in done.stderr
+            assert "parcae: on, account by what is learned" in done.stderr
     words = "compare-logs before after --key spark.jobGroup.id --json"
     result = json.loads(_run(tmp_path, *words.split()).stdout)
     assert result["logs"]["A"]["num_jobs"] == result["logs"]["B"]["num_jobs"]
