@@ -59,7 +59,7 @@ class FormulaPolicy(CompiledPlanner):
             int(uses(Feature.AGE, Feature.SERVICE, Feature.SLACK)),
             int(self.keeps_accounts),
             self.deadline_ms,
-            np.array(ordering_by_path()),
+            ordering_by_path(),
             allocate_virtual(num_jobs, num_stages),
             np.zeros(len(Feature)),
             np.zeros(MOST_VALUES + 1),

@@ -32,11 +32,11 @@ def plain_parameters() -> tuple[float, ...]:
     return tuple(float(value) for value in theta)
 
 
-def ordering_by_path() -> tuple[float, ...]:
+def ordering_by_path() -> npt.NDArray[np.float64]:
     """Return the parameters with which the order of a job's stages is by critical path alone."""
     theta = np.zeros(NUM_ORDER_PARAMETERS)
     theta[OrderParameter.STAGE_PATH] = 1.0
-    return tuple(float(value) for value in theta)
+    return theta
 
 
 def search_start() -> tuple[float, ...]:
